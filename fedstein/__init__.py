@@ -1,0 +1,33 @@
+"""Fedstein: one Bayesian model over data that never leaves its owners.
+
+``fedstein.fit`` trains a posterior over a list of client datasets; ``fedstein.stein`` holds the mathematics;
+``fedstein.models`` the models. Nothing here touches JAX's x64 flag.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedstein.api import Posterior, fit
+    from fedstein.errors import FedsteinError, InputError
+
+__version__ = "0.1.0"
+__all__ = ["FedsteinError", "InputError", "Posterior", "__version__", "fit"]
+
+_LAZY = {
+    "fit": "fedstein.api",
+    "Posterior": "fedstein.api",
+    "FedsteinError": "fedstein.errors",
+    "InputError": "fedstein.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that ``import fedstein`` costs nothing."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name in ("stein", "models", "data", "metrics"):
+        return import_module(f"fedstein.{name}")
+    raise AttributeError(f"module 'fedstein' has no attribute {name!r}")
