@@ -1,0 +1,37 @@
+"""L steps of SVGD along a target made of a score and KDE factors: one compiled loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedstein.stein.adagrad import AdaGrad
+from fedstein.stein.kde import Mixture
+from fedstein.stein.kernels import Particles, centred
+
+
+def walk(
+    steps: int,
+    start: Particles,
+    score: Callable[[Array, Particles], Particles] | None,
+    mixtures: tuple[Mixture, ...],
+    direction: Callable[..., Particles],
+    optimiser: AdaGrad,
+) -> Particles:
+    """Move ``start`` by ``steps`` SVGD steps; ``score(step, blocks)`` is the part of the target that is no KDE.
+
+    The loop keeps the particles relative to the mean of the start, where distances do not cancel in float32.
+    """
+    offset, origin = centred(start)
+    shifted = tuple(mixture.relative_to(origin) for mixture in mixtures)
+
+    def step(number: Array, carry: tuple[Particles, Particles]) -> tuple[Particles, Particles]:
+        offset, history = carry
+        dense = None if score is None else score(number, jax.tree.map(jnp.add, offset, origin))
+        return optimiser.step(number, offset, direction(offset, dense, shifted), history)
+
+    offset, _ = jax.lax.fori_loop(0, steps, step, (offset, optimiser.init(offset)))
+    return jax.tree.map(jnp.add, offset, origin)
