@@ -1,0 +1,204 @@
+"""Datasets (embedded, fetched, the user's own files) and how they are shared out over clients. NumPy only."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedstein.data import bundled, covertype, mnist
+from fedstein.data.dataset import Dataset, scaled, validate
+from fedstein.data.fetch import get, load_full
+from fedstein.data.files import load_features, load_file
+from fedstein.data.partition import PARTITIONS, partition
+from fedstein.errors import InputError
+
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "Dataset",
+    "DatasetInfo",
+    "get",
+    "load",
+    "load_features",
+    "load_file",
+    "partition",
+    "scaled",
+    "validate",
+]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What `fedstein data list` says about a dataset, and a partition that suits it."""
+
+    description: str
+    task: str  # "" for the user's own file: found out from the targets
+    loader: Callable[..., Dataset]
+    train_rows: int  # 0: not known beforehand
+    test_rows: int
+    features: int
+    classes: int
+    licence: str
+    origin: str  # "embedded" | "fetched" | "scikit-learn" | "file"
+    partition: str
+    clients: int  # 0: as many as the file names
+    rows_per_client: int  # 0: share everything out
+
+
+DATASETS: dict[str, DatasetInfo] = {
+    "covertype": DatasetInfo(
+        description="Forest cover, lodgepole pine or not: a sample of 60,000 rows",
+        task="classification",
+        loader=covertype.load,
+        train_rows=40_000,
+        test_rows=20_000,
+        features=54,
+        classes=2,
+        licence="CC BY 4.0",
+        origin="embedded",
+        partition="label_ratio",
+        clients=30,
+        rows_per_client=500,
+    ),
+    "covertype-full": DatasetInfo(
+        description="Forest cover, lodgepole pine or not: all 581,012 rows",
+        task="classification",
+        loader=lambda: load_full("covertype-full"),
+        train_rows=481_012,
+        test_rows=100_000,
+        features=54,
+        classes=2,
+        licence="CC BY 4.0",
+        origin="fetched",
+        partition="label_ratio",
+        clients=30,
+        rows_per_client=500,
+    ),
+    "mnist": DatasetInfo(
+        description="Handwritten digits 0 to 8, 28 x 28: a sample of 18,000 images",
+        task="classification",
+        loader=mnist.load,
+        train_rows=13_500,
+        test_rows=4_500,
+        features=784,
+        classes=9,
+        licence="CC BY-SA 3.0",
+        origin="embedded",
+        partition="classes_per_client",
+        clients=27,
+        rows_per_client=300,
+    ),
+    "mnist-full": DatasetInfo(
+        description="Handwritten digits 0 to 8, 28 x 28: all 63,042 images",
+        task="classification",
+        loader=lambda: load_full("mnist-full"),
+        train_rows=54_051,
+        test_rows=8_991,
+        features=784,
+        classes=9,
+        licence="CC BY-SA 3.0",
+        origin="fetched",
+        partition="classes_per_client",
+        clients=27,
+        rows_per_client=300,
+    ),
+    "digits": DatasetInfo(
+        description="Handwritten digits, 8 x 8",
+        task="classification",
+        loader=bundled.digits,
+        train_rows=1_348,
+        test_rows=449,
+        features=64,
+        classes=10,
+        licence="CC BY 4.0",
+        origin="scikit-learn",
+        partition="classes_per_client",
+        clients=10,
+        rows_per_client=0,
+    ),
+    "breast_cancer": DatasetInfo(
+        description="Breast cancer, malignant or benign (Wisconsin, diagnostic)",
+        task="classification",
+        loader=bundled.breast_cancer,
+        train_rows=455,
+        test_rows=114,
+        features=30,
+        classes=2,
+        licence="CC BY 4.0",
+        origin="scikit-learn",
+        partition="label_ratio",
+        clients=10,
+        rows_per_client=0,
+    ),
+    "diabetes": DatasetInfo(
+        description="Disease progression after a year, ten measurements",
+        task="regression",
+        loader=bundled.diabetes,
+        train_rows=354,
+        test_rows=88,
+        features=10,
+        classes=0,
+        licence="BSD-3-Clause",
+        origin="scikit-learn",
+        partition="iid",
+        clients=5,
+        rows_per_client=0,
+    ),
+    "file": DatasetInfo(
+        description="Your own CSV or NPZ file (data.path)",
+        task="",
+        loader=load_file,
+        train_rows=0,
+        test_rows=0,
+        features=0,
+        classes=0,
+        licence="your own",
+        origin="file",
+        partition="given",
+        clients=0,
+        rows_per_client=0,
+    ),
+}
+
+
+def load(
+    name: str,
+    *,
+    path: str | Path | None = None,
+    target: str | None = None,
+    client: str | None = None,
+    task: str | None = None,
+    test_path: str | Path | None = None,
+    test_fraction: float = 0.2,
+    standardize: bool = True,
+) -> Dataset:
+    """The dataset of that name; everything after the name is for `name = "file"`. Empty strings count as not given."""
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=1)
+        if Path(name).suffix.lower() in (".csv", ".npz"):
+            hint = f'for a file of your own set data.name = "file" and data.path = "{name}"'
+        else:
+            hint = f"did you mean {near[0]!r}?" if near else 'for a file of your own set data.name = "file"'
+        raise InputError(f"expected data.name to be one of {', '.join(DATASETS)}, got {name!r}; {hint}")
+    if name == "file":
+        if not path:
+            raise InputError('expected data.path with data.name = "file", got none; set data.path to a CSV or NPZ file')
+        return load_file(
+            path,
+            target=target or None,
+            client=client or None,
+            task=task or None,
+            test_path=test_path or None,
+            test_fraction=test_fraction,
+            standardize=standardize,
+        )
+    options = {"path": path, "target": target, "client": client, "task": task, "test_path": test_path}
+    given = [key for key, value in options.items() if value]
+    given += ["test_fraction"] * (test_fraction != 0.2) + ["standardize"] * (not standardize)
+    if given:
+        raise InputError(
+            f'expected data.{given[0]} only with data.name = "file", got it with {name!r}; remove it or change the name'
+        )
+    return DATASETS[name].loader()

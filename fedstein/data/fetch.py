@@ -1,0 +1,111 @@
+"""The full sets: fetched once into the user's cache folder, checked whenever they are read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedstein.data import covertype, mnist, sources
+from fedstein.data.dataset import Dataset
+from fedstein.data.npz import content_sha256, npz_bytes, read_npz, write_atomic
+from fedstein.data.sources import SOURCES, Progress, Source, Unreachable, Way
+from fedstein.errors import InputError
+
+
+def cache_folder() -> Path:
+    """$FEDSTEIN_CACHE, else $XDG_CACHE_HOME/fedstein, else ~/.cache/fedstein."""
+    if own := os.environ.get("FEDSTEIN_CACHE"):
+        return Path(own).expanduser()
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared).expanduser() / "fedstein"
+    return Path.home() / ".cache" / "fedstein"
+
+
+def cache_path(name: str) -> Path:
+    """Where the full set of that name is kept."""
+    return cache_folder() / f"{_source(name).name}.npz"
+
+
+def get(name: str, *, progress: Progress | None = None, ways: Sequence[Way] | None = None) -> Path:
+    """Fetch a full set unless a sound copy is there already; the path of the file in the cache."""
+    source, path, say = _source(name), cache_path(name), progress or _silent
+    if path.exists():
+        try:
+            _read(source, path)
+        except ValueError as error:
+            say(f"{source.name}: {path} is damaged ({error}); fetching it again")
+        else:
+            say(f"{source.name}: already in {path}")
+            return path
+    arrays = _fetch(source, say, sources.WAYS if ways is None else ways)
+    content = npz_bytes(arrays, level=6)
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise InputError(
+            f"expected a cache folder that can be written, got {path.parent} ({error.strerror}); set FEDSTEIN_CACHE"
+        ) from error
+    say(f"{source.name}: saved {len(content) / 1e6:.1f} MB to {path}")
+    return path
+
+
+def load_full(name: str) -> Dataset:
+    """A full set from the cache; InputError if it was not fetched or is damaged."""
+    source, path = _source(name), cache_path(name)
+    short = source.name.removesuffix("-full")
+    if not path.exists():
+        raise InputError(f"expected the dataset {source.name} in {path}, got no file; run: fedstein data get {short}")
+    try:
+        arrays = _read(source, path)
+    except ValueError as error:
+        raise InputError(
+            f"expected the dataset {source.name} in {path}, got a damaged file ({error}); "
+            f"run: fedstein data get {short}"
+        ) from error
+    return covertype.from_full(arrays) if short == "covertype" else mnist.from_full(arrays)
+
+
+def _fetch(source: Source, say: Progress, ways: Sequence[Way]) -> dict[str, np.ndarray]:
+    reasons = []
+    for way in ways:
+        label = way.label(source)
+        say(f"{source.name}: trying {label}")
+        with tempfile.TemporaryDirectory(prefix="fedstein-", ignore_cleanup_errors=True) as folder:
+            try:
+                arrays = way.fetch(source, Path(folder), say)
+                got = content_sha256(arrays)
+                if got != source.arrays_sha256:
+                    raise Unreachable(f"other contents: sha256 {got[:12]}..., expected {source.arrays_sha256[:12]}...")
+                return arrays
+            except (Unreachable, OSError, ValueError) as error:
+                reasons.append(f"{label} ({error})")
+                say(f"{source.name}: {label} did not work: {error}")
+    raise InputError(
+        f"expected to reach {source.name} in one of {len(ways)} ways, got none: {'; '.join(reasons)}. "
+        "Check the network or proxy settings and try again"
+    )
+
+
+def _read(source: Source, path: Path) -> dict[str, np.ndarray]:
+    try:
+        arrays = read_npz(path)
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+    if content_sha256(arrays) != source.arrays_sha256:
+        raise ValueError("wrong checksum")
+    return arrays
+
+
+def _source(name: str) -> Source:
+    full = name if name.endswith("-full") else f"{name}-full"
+    if full not in SOURCES:
+        raise InputError(f"expected one of {', '.join(SOURCES)} to fetch, got {name!r}; other sets need no fetching")
+    return SOURCES[full]
+
+
+def _silent(line: str) -> None:
+    pass

