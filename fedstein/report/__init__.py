@@ -1,0 +1,22 @@
+"""Figures, tables and a web page from run folders; the only part that draws."""
+
+from fedstein.report.groups import Group, group_runs
+from fedstein.report.load import Run, load_run
+from fedstein.report.summary import Difference, GroupSummary, Spread, Summary, summarise
+from fedstein.report.tables import table
+from fedstein.report.write import ReportResult, write_report
+
+__all__ = [
+    "Difference",
+    "Group",
+    "GroupSummary",
+    "ReportResult",
+    "Run",
+    "Spread",
+    "Summary",
+    "group_runs",
+    "load_run",
+    "summarise",
+    "table",
+    "write_report",
+]

@@ -1,0 +1,222 @@
+"""The pictures of a report: each a function from a summary to a figure, or to None where there is nothing to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from fedstein.report import style
+from fedstein.report.groups import Group
+from fedstein.report.summary import Summary
+
+NAMES = {"accuracy": "Accuracy", "rmse": "RMSE", "nll": "NLL (nats)"}
+UNIFORM = (0, (4, 3))
+FEW_POINTS = 12  # up to here a curve shows its points, or a single evaluation would be invisible
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture in both formats."""
+
+    name: str
+    png: bytes
+    svg: str
+
+
+def draw(summary: Summary) -> list[Picture]:
+    """All pictures that these runs have something to show in."""
+    pictures = []
+    with style.style():
+        for name, make in PICTURES.items():
+            fig = make(summary)
+            if fig is not None:
+                fig.draw_without_rendering()  # the layout is worked out once, for both formats
+                fig.set_layout_engine("none")
+                pictures.append(Picture(name, style.as_png(fig), style.as_svg(fig)))
+    return pictures
+
+
+def curves(summary: Summary) -> Figure | None:
+    """The leading metric and the NLL against the round: mean over seeds, band from the least to the greatest."""
+    shown = [m for m in (summary.metric, "nll") if m in summary.metrics]
+    if not shown:
+        return None
+    fig = style.figure(3.9)
+    axes = fig.subplots(1, len(shown), squeeze=False)[0]
+    for ax, metric in zip(axes, shown, strict=True):
+        drawn = []
+        for i, summed in enumerate(summary.groups):
+            rounds, values = _over_seeds(summed.group, metric)
+            _line_and_band(ax, i, rounds, values)
+            drawn.append(values[np.isfinite(values)])
+        wide = metric != "accuracy" and _wide(np.concatenate(drawn))
+        if wide:
+            style.log_axis(ax)
+        ax.set(xlabel="Round", title=NAMES[metric] + (", log scale" if wide else ""))
+        style.integer_axis(ax)
+    style.legend(fig, [s.group.label for s in summary.groups], band=any(len(s.group.runs) > 1 for s in summary.groups))
+    return fig
+
+
+def cost(summary: Summary) -> Figure | None:
+    """The leading metric against what has gone over the wire so far, both directions together."""
+    if summary.metric not in summary.metrics:
+        return None
+    lines = []
+    for summed in summary.groups:
+        rounds, values = _over_seeds(summed.group, summary.metric)
+        lines.append((_sent_until(summed.group, rounds), values))
+    totals = [sent[-1] for sent, _ in lines if len(sent)]
+    if not totals or max(totals) <= 0:
+        return None
+    unit, name = next(((u, n) for u, n in UNITS if max(totals) >= 2 * u), UNITS[-1])
+    fig = style.figure(3.9)
+    ax = fig.subplots()
+    for i, (sent, values) in enumerate(lines):
+        _line_and_band(ax, i, sent / unit, values)
+    scale = ""
+    if min(totals) > 0 and max(totals) > 6 * min(totals):
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+        scale = ", log scale"
+    ax.set(xlabel=f"{name} sent and received since the first round{scale}", title=NAMES[summary.metric])
+    style.legend(fig, [s.group.label for s in summary.groups], band=any(len(s.group.runs) > 1 for s in summary.groups))
+    return fig
+
+
+def reliability(summary: Summary) -> Figure | None:
+    """Accuracy against confidence, and how many rows each bin holds, all seeds together; one panel for each group."""
+    pooled = [(i, s.group.label, _pooled_bins(s.group)) for i, s in enumerate(summary.groups)]
+    panels = [(i, label, bins) for i, label, bins in pooled if bins]
+    if not panels:
+        return None
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    fig = style.figure(4.3 * rows, width=style.WIDTH if columns > 2 else 4.5 * columns)
+    title_size = 11 if max(len(label) for _, label, _ in panels) < 26 else 8.5
+    grid = fig.add_gridspec(2 * rows, columns, height_ratios=[3.6, 1.0] * rows)
+    for place, (i, label, bins) in enumerate(panels):
+        row, column = divmod(place, columns)
+        diagram = fig.add_subplot(grid[2 * row, column])
+        strip = fig.add_subplot(grid[2 * row + 1, column], sharex=diagram)
+        _reliability_panel(diagram, strip, bins, style.colour(i))
+        diagram.set_title(label, fontsize=title_size)
+        if column == 0:
+            diagram.set_ylabel("Accuracy")
+            strip.set_ylabel("Share of\nrows (%)")
+    return fig
+
+
+def selection(summary: Summary) -> Figure | None:
+    """How often each client trained: mean over seeds with the range, and what uniform choice would give."""
+    shown = [(i, s.group) for i, s in enumerate(summary.groups) if any(sum(r.selected_counts) for r in s.group.runs)]
+    if not shown:
+        return None
+    fig = style.figure(1.2 + 1.5 * len(shown))
+    axes = fig.subplots(len(shown), 1, sharey=True, squeeze=False)[:, 0]
+    for ax, (i, group) in zip(axes, shown, strict=True):
+        clients = max(len(run.selected_counts) for run in group.runs)
+        counts = np.zeros((len(group.runs), clients))
+        for row, run in zip(counts, group.runs, strict=True):
+            row[: len(run.selected_counts)] = run.selected_counts
+        mean = counts.mean(axis=0)
+        ax.bar(np.arange(clients), mean, width=0.75, color=style.colour(i))
+        if len(group.runs) > 1:
+            ax.vlines(np.arange(clients), counts.min(axis=0), counts.max(axis=0), color=style.MUTED, linewidth=1.1)
+        ax.axhline(mean.mean(), color=style.INK, linestyle=UNIFORM, linewidth=1.1)
+        ax.set_title(group.label)
+        ax.set_xlim(-0.8, clients - 0.2)
+        ax.grid(visible=False, axis="x")
+        style.integer_axis(ax)
+    axes[-1].set_xlabel("Client")
+    handles = [Line2D([], [], color=style.INK, linestyle=UNIFORM, linewidth=1.1)]
+    names = ["uniform choice"]
+    if any(len(group.runs) > 1 for _, group in shown):
+        handles.append(Line2D([], [], color=style.MUTED, marker="|", markersize=11, linestyle=""))
+        names.append("range over seeds")
+    fig.legend(handles, names, loc="outside upper right", ncols=2, handlelength=2.4)
+    fig.supylabel("Times selected", fontsize=10)
+    return fig
+
+
+PICTURES: dict[str, Callable[[Summary], Figure | None]] = {
+    "curves": curves,
+    "cost": cost,
+    "reliability": reliability,
+    "selection": selection,
+}
+
+
+def _over_seeds(group: Group, metric: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The rounds at which any seed has the metric, and its values (seeds x rounds, NaN where a seed has none)."""
+    by_seed = [{line["round"]: line[metric] for line in r.rounds if line.get(metric) is not None} for r in group.runs]
+    rounds = sorted(set().union(*by_seed))
+    values = np.array([[seed.get(r, np.nan) for r in rounds] for seed in by_seed], dtype=np.float64)
+    return np.array(rounds, dtype=np.int64), values
+
+
+def _sent_until(group: Group, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Cumulative bytes at each of the rounds, mean over the seeds that got that far."""
+    sums = np.full((len(group.runs), len(rounds)), np.nan)
+    for row, run in zip(sums, group.runs, strict=True):
+        numbers = np.array([line["round"] for line in run.rounds])
+        sent = np.cumsum([(line["bytes_down"] or 0) + (line["bytes_up"] or 0) for line in run.rounds])
+        reached = rounds <= numbers[-1]
+        row[reached] = sent[np.searchsorted(numbers, rounds[reached])]
+    return np.nanmean(sums, axis=0) if len(rounds) else np.zeros(0)
+
+
+def _line_and_band(ax: Axes, index: int, x: NDArray[Any], values: NDArray[np.float64]) -> None:
+    if not len(x):
+        return
+    colour, marker = style.colour(index), "o" if len(x) <= FEW_POINTS else ""
+    mean = np.nanmean(values, axis=0)
+    ax.plot(x, mean, color=colour, linestyle=style.dashes(index), marker=marker, markersize=4)
+    if len(values) > 1:
+        low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+        ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+
+
+def _wide(values: NDArray[np.float64]) -> bool:
+    """A bad start can be a hundred times worse than the end and would flatten the rest of the curve."""
+    return bool(len(values) and values.min() > 0 and values.max() > 10 * values.min())
+
+
+def _pooled_bins(group: Group) -> list[dict[str, Any]]:
+    """The bins of all seeds put together, weighted by their rows."""
+    tables = [run.reliability for run in group.runs if run.reliability]
+    pooled = []
+    for bins in zip(*tables, strict=True):
+        count = sum(b["count"] for b in bins)
+        filled = [b for b in bins if b["count"]]
+        means = {
+            key: sum(b["count"] * b[key] for b in filled) / count if count else None
+            for key in ("confidence", "accuracy")
+        }
+        pooled.append({"low": bins[0]["low"], "high": bins[0]["high"], "count": count, **means})
+    return pooled
+
+
+def _reliability_panel(diagram: Axes, strip: Axes, bins: list[dict[str, Any]], colour: str) -> None:
+    filled = [b for b in bins if b["count"]]
+    total = sum(b["count"] for b in filled)
+    middle = [(b["low"] + b["high"]) / 2 for b in filled]
+    width = bins[0]["high"] - bins[0]["low"]
+    diagram.plot([0, 1], [0, 1], color=style.MUTED, linestyle=UNIFORM, linewidth=1.1)
+    diagram.bar(middle, [b["accuracy"] for b in filled], width=0.92 * width, color=colour, alpha=0.28)
+    points = [b["confidence"] for b in filled], [b["accuracy"] for b in filled]
+    diagram.plot(*points, color=colour, marker="o", markersize=4.5, linewidth=1.4)
+    ece = sum(b["count"] * abs(b["confidence"] - b["accuracy"]) for b in filled) / total
+    diagram.text(0.04, 0.94, f"ECE {ece:.3f}", transform=diagram.transAxes, va="top")
+    diagram.set(xlim=(0, 1), ylim=(0, 1))
+    diagram.tick_params(labelbottom=False)
+    strip.bar(middle, [100 * b["count"] / total for b in filled], width=0.92 * width, color=colour)
+    strip.set_xlabel("Confidence")

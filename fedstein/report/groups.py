@@ -1,0 +1,118 @@
+"""Runs that differ only in seed belong together; a group is called by what sets it apart from the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedstein.errors import InputError
+from fedstein.report.load import Run
+
+ABSENT = "–"
+LABEL_KEYS = 3  # with more keys than this in a label nobody reads it: the fewest that tell the groups apart remain
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one configuration, sorted by seed; `config` is flat ("selection.kind") and without the seed."""
+
+    label: str
+    config: dict[str, Any]
+    runs: tuple[Run, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.seed for run in self.runs)
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Group runs in the order in which they were given."""
+    configs: list[dict[str, Any]] = []
+    members: list[list[Run]] = []
+    for run in runs:
+        config = flatten(run.config)
+        config.pop("seed", None)
+        if config not in configs:
+            configs.append(config)
+            members.append([])
+        members[configs.index(config)].append(run)
+    for same in members:
+        _refuse_twins(same)
+    labels = _labels(configs)
+    return [
+        Group(label, config, tuple(sorted(same, key=lambda run: run.seed)))
+        for label, config, same in zip(labels, configs, members, strict=True)
+    ]
+
+
+def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values are not the same in every configuration, kinds first, then in the order of the files."""
+    keys = list(dict.fromkeys(key for config in configs for key in config))
+    absent = object()
+    differing = [key for key in keys if any(c.get(key, absent) != configs[0].get(key, absent) for c in configs)]
+    return sorted(differing, key=lambda key: not key.endswith(".kind"))  # stable
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"selection": {"kind": "ksd"}} -> {"selection.kind": "ksd"}."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def show(value: Any) -> str:
+    """A configuration value for people: strings bare, numbers short, the rest as JSON."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _refuse_twins(runs: Sequence[Run]) -> None:
+    seen: dict[int, Run] = {}
+    for run in runs:
+        twin = seen.setdefault(run.seed, run)
+        if twin is not run:
+            raise InputError(
+                f"expected each configuration once per seed, got {twin.path} and {run.path}, "
+                f"equal in all of config.toml (seed {run.seed}); leave one of them out"
+            )
+
+
+def _labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = differing_keys(configs)
+    if not keys:
+        kinds = [configs[0].get(key) for key in ("algorithm.kind", "selection.kind")]
+        return [", ".join(str(kind) for kind in kinds if kind) or "run"]
+    if len(keys) > LABEL_KEYS:
+        keys = _fewest(configs, keys)
+    labels = [_label(config, keys) for config in configs]
+    return [label if labels.count(label) == 1 else f"{label} #{i + 1}" for i, label in enumerate(labels)]
+
+
+def _fewest(configs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+    """Take keys as long as each one tells more groups apart."""
+    taken: list[str] = []
+    told_apart = 1
+    for key in keys:
+        distinct = len({_label(config, [*taken, key]) for config in configs})
+        if distinct > told_apart:
+            taken.append(key)
+            told_apart = distinct
+    return taken or list(keys[:LABEL_KEYS])
+
+
+def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    parts = []
+    for key in keys:
+        if key in config:
+            name = key.rpartition(".")[2]
+            parts.append(show(config[key]) if name == "kind" else f"{name}={show(config[key])}")
+    return ", ".join(parts) or "base"

@@ -1,0 +1,222 @@
+"""One page that holds everything: numbers, pictures, what was run and how to repeat it. It loads nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from shlex import quote
+
+from fedstein.report import style
+from fedstein.report.figures import Picture
+from fedstein.report.groups import ABSENT, Group, show
+from fedstein.report.summary import Summary
+from fedstein.report.tables import Column, Row, difference_columns, in_text, result_columns, run_columns
+
+CAPTIONS = {
+    "curves": "Learning curves.",
+    "cost": "What it cost: the same against the array bytes between server and clients, down and up together.",
+    "reliability": "Calibration after the last round: accuracy in each of 15 bins of confidence; points under the "
+    "dashed line are overconfident. Below, the share of test rows in each bin.",
+    "selection": "Who trained: rounds in which each client was selected.",
+}
+SEVERAL_SEEDS = {
+    "curves": "Lines are means over seeds; bands run from the lowest to the highest seed.",
+    "cost": "Lines are means over seeds; bands run from the lowest to the highest seed.",
+    "reliability": "All seeds together.",
+    "selection": "Bars are means over seeds.",
+}
+SPREAD = " and then over seeds, ± the standard deviation between seeds"
+READING = {
+    "Tail": "mean over the evaluated rounds of the last quarter of a run; steadier than the last round alone.",
+    "±": "standard deviation of the tail between seeds (n − 1).",
+    "sd within run": "standard deviation over the rounds of the tail: how much a run still moves.",
+    "NLL": "mean negative log-likelihood of a test row, natural logarithm; lower is better.",
+    "ECE": "expected calibration error: the mean gap between confidence and accuracy over 15 bins; lower is better.",
+    "RMSE": "root mean squared error in the units of the target; lower is better.",
+    "Down, up": "array bytes of the messages from server to clients and back.",
+    "95% interval": "t interval of the difference, paired by seed; not corrected for the number of comparisons.",
+}
+_VARIABLES = {style.INK: "--ink", style.MUTED: "--muted", style.GRID: "--grid", style.PAPER: "--card"}
+
+
+def render(summary: Summary, rows: Sequence[Row], pictures: Sequence[Picture]) -> str:
+    """The page as one string."""
+    several = any(len(s.group.runs) > 1 for s in summary.groups)
+    body = [
+        f"<h1>{escape(_title(summary))}</h1>",
+        f'<p class="lead">{escape(_lead(summary))}</p>',
+        *_notes(summary),
+        "<h2>Results</h2>",
+        f'<p class="small">Means over the last quarter of the rounds{SPREAD if several else ""}.</p>',
+        _table(result_columns(rows), _keys(summary)),
+        *_differences(summary, rows),
+        "<h2>Pictures</h2>",
+        *(_figure(picture, several) for picture in pictures),
+        "<h2>What was run</h2>",
+        *_configuration(summary),
+        "<h2>Every run</h2>",
+        _table(run_columns(rows)),
+        "<h2>How to repeat it</h2>",
+        *_repeat(rows),
+        "<h2>How to read the numbers</h2>",
+        _definitions(summary),
+    ]
+    css = files("fedstein.report").joinpath("page.css").read_text("utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(_title(summary))}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(body)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def inline_svg(picture: Picture) -> str:
+    """The drawing as part of a page: ids of its own, colours from the page, no namespaces, no metadata."""
+    svg = picture.svg[picture.svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
+    svg = svg.replace("xlink:href", "href")
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{picture.name}-\1"', svg)
+    svg = re.sub(r'(href="|url\()#', rf"\g<1>#{picture.name}-", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    width = re.search(r'width="([\d.]+)pt"', svg)
+    limit = f"max-width: {float(width[1]) * 1.6:.0f}px" if width else ""
+    label = escape(CAPTIONS[picture.name])
+    return re.sub(
+        r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{label}" style="{limit}"', svg, count=1
+    )
+
+
+def _title(summary: Summary) -> str:
+    labels = [s.group.label for s in summary.groups]
+    if len(labels) == 1:
+        return f"Fedstein: {labels[0]}"
+    if len(labels) > 4 or sum(map(len, labels)) > 60:
+        return f"Fedstein: {len(labels)} settings compared"
+    return f"Fedstein: {', '.join(labels[:-1])} and {labels[-1]}"
+
+
+def _lead(summary: Summary) -> str:
+    def shared(key: str) -> str | None:
+        values = {show(s.group.config.get(key)) for s in summary.groups}
+        return values.pop() if len(values) == 1 and values != {ABSENT} else None
+
+    words = [shared(key) for key in ("data.name", "model.kind", "algorithm.kind", "sites.kind")]
+    words += [
+        f"{n} {unit}" for key, unit in (("partition.clients", "clients"), ("rounds", "rounds")) if (n := shared(key))
+    ]
+    seeds = sorted({run.seed for run in summary.runs})
+    words.append(f"{_plural(len(summary.runs), 'run')}, {_plural(len(seeds), 'seed')} ({', '.join(map(str, seeds))})")
+    return " · ".join(word for word in words if word)
+
+
+def _notes(summary: Summary) -> list[str]:
+    if not summary.notes:
+        return []
+    return [f'<div class="card note">{"".join(f"<p>{escape(note)}</p>" for note in summary.notes)}</div>']
+
+
+def _differences(summary: Summary, rows: Sequence[Row]) -> list[str]:
+    known = [d for d in summary.differences if d.mean is not None]
+    if not any(d.low is not None for d in known):
+        return []
+    first, metric = summary.groups[0].group.label, summary.metric
+    better = "above zero: better" if metric == "accuracy" else "below zero: better"
+    columns = difference_columns(rows)
+    keys = [key for key, d in zip(_keys(summary)[1:], summary.differences, strict=True) if d.mean is not None]
+    columns.append(Column("Seeds in common", [", ".join(map(str, d.seeds)) for d in known]))
+    text = f"Tail {in_text(metric)} minus that of {first}, paired by seed ({better} than {first})."
+    return [
+        f"<h2>Against {escape(first)}</h2>",
+        f'<p class="small">{escape(text)}</p>',
+        _table(columns, keys),
+    ]
+
+
+def _figure(picture: Picture, several: bool) -> str:
+    caption = CAPTIONS[picture.name] + (f" {SEVERAL_SEEDS[picture.name]}" if several else "")
+    drawing = f'<div class="drawing">{inline_svg(picture)}</div>'
+    return f'<figure class="card">{drawing}<figcaption>{escape(caption)}</figcaption></figure>'
+
+
+def _configuration(summary: Summary) -> list[str]:
+    groups = [s.group for s in summary.groups]
+    parts = []
+    if summary.differing:
+        parts.append('<p class="small">These settings differ between the groups.</p>')
+        parts.append(_table(_settings(groups, summary.differing, [g.label for g in groups])))
+    same = [key for key in groups[0].config if key not in summary.differing]
+    settings = _table(_settings(groups[:1], same, ["Value"]))
+    name = "Settings that all groups share" if summary.differing else "All settings"
+    parts.append(
+        f"<details{'' if summary.differing else ' open'}><summary>{name} ({len(same)})</summary>{settings}</details>"
+    )
+    return parts
+
+
+def _settings(groups: Sequence[Group], keys: Sequence[str], headings: Sequence[str]) -> list[Column]:
+    columns = [Column("Setting", list(keys), number=False)]
+    for group, heading in zip(groups, headings, strict=True):
+        columns.append(Column(heading, [show(group.config.get(key)) for key in keys], number=False))
+    return columns
+
+
+def _repeat(rows: Sequence[Row]) -> list[str]:
+    folders = [row["folder"] for row in rows if row["level"] == "seed"]
+    lines = [f"fedstein run {quote(f'{folder}/config.toml')}" for folder in folders]
+    report = f"fedstein report {' '.join(map(quote, folders))}"
+    return [
+        '<p class="small">Each run folder holds its configuration with every default spelt out, the seed included; '
+        "the versions used are in its <code>environment.json</code>. The same configuration, versions and machine give "
+        "the same rounds, apart from the time they take. From the place that holds the run folders:</p>",
+        f"<pre>{escape(chr(10).join(lines))}</pre>",
+        '<p class="small">This page, from the run folders:</p>',
+        f"<pre>{escape(report)}</pre>",
+    ]
+
+
+def _definitions(summary: Summary) -> str:
+    left_out = {"RMSE"} if summary.metric == "accuracy" else {"ECE"}
+    if not any(d.low is not None for d in summary.differences):
+        left_out.add("95% interval")
+    if all(len(s.group.runs) == 1 for s in summary.groups):
+        left_out.add("±")
+    terms = (f"<dt>{escape(t)}</dt><dd>{escape(d)}</dd>" for t, d in READING.items() if t not in left_out)
+    return f'<div class="card"><dl>{"".join(terms)}</dl></div>'
+
+
+def _keys(summary: Summary) -> list[str]:
+    """A short line for each group, as in the pictures."""
+    keys = []
+    for i in range(len(summary.groups)):
+        dashes = style.dashes(i)
+        pattern = "" if dashes == "-" else f' stroke-dasharray="{" ".join(f"{2 * n:g}" for n in dashes[1])}"'
+        line = f'<line x1="0" y1="5" x2="22" y2="5" stroke="{style.colour(i)}" stroke-width="4"{pattern}/>'
+        keys.append(f'<svg class="key" viewBox="0 0 22 10" aria-hidden="true">{line}</svg>')
+    return keys
+
+
+def _table(columns: Sequence[Column], keys: Iterable[str] = ()) -> str:
+    """A table; `keys` are colour patches (markup) for the first column."""
+
+    def cell(tag: str, text: str, column: Column, before: str = "") -> str:
+        name = "n" if column.number else "wrap" if len(text) > 28 else ""
+        return f"<{tag}{f' class={name}' if name else ''}>{before}{escape(text)}</{tag}>"
+
+    head = "".join(cell("th", column.heading, column) for column in columns)
+    lines = list(zip(*(column.cells for column in columns), strict=True))
+    patches = list(keys) or [""] * len(lines)
+    body = ""
+    for line, patch in zip(lines, patches, strict=True):
+        cells = zip(line, columns, [patch, *[""] * (len(columns) - 1)], strict=True)
+        body += f"<tr>{''.join(cell('td', text, column, before) for text, column, before in cells)}</tr>"
+    return f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

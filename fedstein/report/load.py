@@ -1,0 +1,147 @@
+"""A run folder, read back: the configuration, the finished rounds and, once the run is over, its summary."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedstein.errors import InputError
+from fedstein.metrics import METRICS, Metrics, evaluated, tail
+
+ROUND_KEYS = ("round", "selected", "bytes_down", "bytes_up", "seconds")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder. `summary` and `reliability` are None as long as the run is not finished."""
+
+    path: Path
+    config: dict[str, Any]
+    rounds: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+    reliability: list[dict[str, Any]] | None
+
+    @property
+    def seed(self) -> int:
+        return int(self.config.get("seed", 0))
+
+    @property
+    def status(self) -> str:
+        if self.summary is not None:
+            return "finished"
+        return f"round {self.rounds[-1]['round']} of {self.config.get('rounds', '?')}"
+
+    @cached_property
+    def final(self) -> Metrics:
+        """The metrics of the last round, or of the last evaluated one while the run is not finished."""
+        source = self.summary["final"] if self.summary is not None else self._until_evaluated()[-1]
+        return {metric: source.get(metric) for metric in METRICS}
+
+    @cached_property
+    def tail(self) -> dict[str, Metrics]:
+        """{metric: {mean, sd}} of the last quarter; of the rounds so far while the run is not finished."""
+        got = self.summary["tail"] if self.summary is not None else tail(self._until_evaluated())
+        empty: Metrics = {"mean": None, "sd": None}
+        return {metric: {**empty, **(got.get(metric) or {})} for metric in METRICS}
+
+    @cached_property
+    def selected_counts(self) -> list[int]:
+        """How often each client trained, aligned with the client ids."""
+        if self.summary is not None:
+            return list(self.summary["selected_counts"])
+        chosen = [client for line in self.rounds for client in line["selected"]]
+        known = self.config.get("partition", {}).get("clients", 0)
+        counts = [0] * max(known, max(chosen, default=-1) + 1)
+        for client in chosen:
+            counts[client] += 1
+        return counts
+
+    def per_round(self, key: str) -> float | None:
+        """The mean of a number over the rounds that have it."""
+        values = [line[key] for line in self.rounds if line.get(key) is not None]
+        return sum(values) / len(values) if values else None
+
+    def gradients_per_round(self, part: str) -> float | None:
+        """Rows x particles differentiated in a round for `train`, `site` or `report`."""
+        values = [(line.get("row_gradients") or {}).get(part) for line in self.rounds]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def _until_evaluated(self) -> Sequence[dict[str, Any]]:
+        last = max((i for i, line in enumerate(self.rounds) if evaluated(line)), default=len(self.rounds) - 1)
+        return self.rounds[: last + 1]
+
+
+def load_run(path: str | Path) -> Run:
+    """Read a run folder. A torn last line of rounds.jsonl (the run was killed while writing) is cut."""
+    folder = Path(path)
+    for name in ("config.toml", "rounds.jsonl"):
+        if not (folder / name).is_file():
+            raise InputError(_not_a_run(folder, name))
+    try:
+        config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"expected valid TOML in {folder / 'config.toml'}, got: {error}; restore the file or run again"
+        ) from error
+    rounds = _read_rounds(folder / "rounds.jsonl")
+    summary = _read_summary(folder / "summary.json", last_round=rounds[-1]["round"])
+    reliability = summary.get("reliability") if summary else None
+    return Run(folder, config, rounds, summary, reliability or None)
+
+
+def _not_a_run(folder: Path, missing: str) -> str:
+    if not folder.exists():
+        return f"expected a run folder, got {folder}, which does not exist; check the path"
+    if not folder.is_dir():
+        return f"expected a run folder, got the file {folder}; give the folder that `fedstein run` wrote"
+    inside = sorted(child.parent.name for child in folder.glob("*/rounds.jsonl"))
+    remedy = f"did you mean {folder}/*, such as {folder / inside[0]}?" if inside else "check the path"
+    return f"expected a run folder, got {folder}, which has no {missing}; {remedy}"
+
+
+def _read_rounds(file: Path) -> list[dict[str, Any]]:
+    # A NUL is what some file systems leave at the end of a file after a power cut.
+    texts = file.read_bytes().decode("utf-8", errors="replace").rstrip("\0 \r\n").split("\n")
+    rounds: list[dict[str, Any]] = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            line = json.loads(text, parse_constant=lambda _: None)
+        except json.JSONDecodeError:
+            if number == len(texts):
+                break
+            line = None
+        previous = rounds[-1]["round"] if rounds else 0
+        if not isinstance(line, dict) or any(key not in line for key in ROUND_KEYS) or line["round"] <= previous:
+            raise InputError(
+                f"expected one finished round a line in {file}, got a broken line {number}: {text[:40]!r}; "
+                "delete it and what follows, then use `fedstein resume`"
+            )
+        rounds.append(line)
+    if not rounds:
+        raise InputError(
+            f"expected at least one finished round, got none in {file}; let the run get further or `fedstein resume` it"
+        )
+    return rounds
+
+
+def _read_summary(file: Path, last_round: int) -> dict[str, Any] | None:
+    if not file.is_file():
+        return None
+    try:
+        summary = json.loads(file.read_text("utf-8"), parse_constant=lambda _: None)
+        missing = [key for key in ("rounds", "final", "tail", "selected_counts") if key not in summary]
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise InputError(
+            f"expected a JSON object in {file}, got: {error}; delete it and use `fedstein resume`"
+        ) from error
+    if missing:
+        raise InputError(f"expected {missing[0]!r} in {file}, got none; delete the file and use `fedstein resume`")
+    # A summary of fewer rounds than there are is left over from before the run was extended.
+    done = summary.get("status", "finished") == "finished" and summary["rounds"] == last_round
+    return summary if done else None

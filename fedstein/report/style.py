@@ -1,0 +1,115 @@
+"""How every picture looks, and how it becomes bytes that are the same each time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+INK, MUTED, GRID, PAPER = "#1b1f24", "#5c6672", "#dfe3e8", "#ffffff"
+# Okabe and Ito's palette without black and yellow, which vanish on a dark or a white page.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+Dashes = tuple[float, Sequence[float]] | Literal["-"]
+DASHES: tuple[Dashes, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+WIDTH = 9.0  # inches
+
+_RC = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # ships with Matplotlib: the same glyphs everywhere
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "savefig.dpi": 160,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "fedstein",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Matplotlib's defaults plus ours, whatever the user's own settings are; those come back afterwards."""
+    with matplotlib.style.context(["default", _RC], after_reset=False):
+        yield
+
+
+def figure(height: float, width: float = WIDTH) -> Figure:
+    """A figure with its own Agg canvas; pyplot and its global state are never involved."""
+    fig = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(fig)
+    return fig
+
+
+def colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
+def dashes(index: int) -> Dashes:
+    """Solid until the colours run out, then one pattern for each further turn through them."""
+    return DASHES[index // len(COLOURS) % len(DASHES)]
+
+
+def legend(fig: Figure, labels: Sequence[str], band: bool) -> None:
+    """One legend for the whole figure, above it; a single group needs no name."""
+    handles: list[Line2D | Patch] = []
+    names = list(labels) if len(labels) > 1 else []
+    for i in range(len(names)):
+        handles.append(Line2D([], [], color=colour(i), linestyle=dashes(i), linewidth=2.2))
+    if band:
+        handles.append(Patch(facecolor=MUTED, alpha=0.25, linewidth=0))
+        names.append("range over seeds")
+    if names:
+        columns = max(1, min(len(names), 100 // (max(map(len, names)) + 7)))
+        fig.legend(handles, names, loc="outside upper left", ncols=columns, handlelength=2.4, columnspacing=1.6)
+
+
+def integer_axis(ax: Axes) -> None:
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
+def log_axis(ax: Axes) -> None:
+    """A logarithmic y axis with plain numbers."""
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def as_png(fig: Figure) -> bytes:
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def as_svg(fig: Figure) -> str:
+    buffer = io.StringIO()
+    fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()

@@ -1,0 +1,191 @@
+"""Numbers of groups of runs: spread over seeds, spread within a run, and differences paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.special import stdtrit
+
+from fedstein.metrics import METRICS
+from fedstein.report.groups import Group, differing_keys, group_runs
+from fedstein.report.load import Run
+
+LEVEL = 0.95
+COSTS = ("bytes_down", "bytes_up", "seconds")
+GRADIENTS = ("train", "site", "report")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds, its standard deviation between seeds (n - 1), and the mean one within a run."""
+
+    mean: float | None
+    between: float | None
+    within: float | None = None
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """One group: `tail` and `final` by metric, `cost` a round by name, all over the seeds."""
+
+    group: Group
+    tail: dict[str, Spread]
+    final: dict[str, Spread]
+    cost: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Tail of `label` minus tail of `against`, over the seeds both have; no interval with fewer than two."""
+
+    label: str
+    against: str
+    metric: str
+    seeds: tuple[int, ...]
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything a report says. `metric` is the leading one: accuracy, or rmse where nothing has an accuracy."""
+
+    metric: str
+    groups: tuple[GroupSummary, ...]
+    differences: tuple[Difference, ...]
+    differing: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that any run has."""
+        return tuple(m for m in METRICS if any(line.get(m) is not None for r in self.runs for line in r.rounds))
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(run for group in self.groups for run in group.group.runs)
+
+
+def summarise(runs: Sequence[Run]) -> Summary:
+    """Group runs by configuration and compare every group with the first one."""
+    groups = group_runs(runs)
+    metric = "accuracy" if any(run.final["accuracy"] is not None for run in runs) else "rmse"
+    differences = tuple(_difference(group, groups[0], metric) for group in groups[1:])
+    return Summary(
+        metric=metric,
+        groups=tuple(_summary(group) for group in groups),
+        differences=differences,
+        differing=tuple(differing_keys([group.config for group in groups])),
+        notes=tuple(_notes(groups, differences, metric)),
+    )
+
+
+def _summary(group: Group) -> GroupSummary:
+    cost = {name: _mean([run.per_round(name) for run in group.runs]) for name in COSTS}
+    for part in GRADIENTS:
+        cost[f"row_gradients_{part}"] = _mean([run.gradients_per_round(part) for run in group.runs])
+    return GroupSummary(
+        group,
+        tail={
+            m: _spread([run.tail[m]["mean"] for run in group.runs], [run.tail[m]["sd"] for run in group.runs])
+            for m in METRICS
+        },
+        final={m: _spread([run.final[m] for run in group.runs]) for m in METRICS},
+        cost=cost,
+    )
+
+
+def _spread(values: Sequence[float | None], within: Sequence[float | None] = ()) -> Spread:
+    """A seed whose value is not finite leaves the group without a mean: the rest alone would flatter it."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return Spread(None, None)
+    return Spread(fmean(known), stdev(known) if len(known) > 1 else None, _mean(within))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _difference(group: Group, first: Group, metric: str) -> Difference:
+    ours, theirs = ({run.seed: run.tail[metric]["mean"] for run in g.runs} for g in (group, first))
+    pairs = {seed: (ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())}
+    gaps = {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}
+    mean = fmean(gaps.values()) if gaps else None
+    low = high = None
+    if mean is not None and len(gaps) > 1:
+        half = float(stdtrit(len(gaps) - 1, 0.5 + LEVEL / 2)) * stdev(gaps.values()) / sqrt(len(gaps))
+        low, high = mean - half, mean + half
+    return Difference(group.label, first.label, metric, tuple(gaps), mean, low, high)
+
+
+def _notes(groups: Sequence[Group], differences: Sequence[Difference], metric: str) -> list[str]:
+    notes = []
+    if all(len(group.runs) == 1 for group in groups):
+        seed = "One seed each" if len(groups) > 1 else "One seed"
+        notes.append(f"{seed}: no standard deviation between seeds and no interval.")
+    elif single := [group.label for group in groups if len(group.runs) == 1]:
+        notes.append(f"One seed only, so no standard deviation between seeds: {'; '.join(single)}.")
+    if any(len(group.runs) > 1 for group in groups):
+        for d in differences:
+            if d.low is None:
+                notes.append(f"No interval for {d.label} against {d.against}: fewer than two seeds in common.")
+    if unfinished := [run for group in groups for run in group.runs if run.summary is None]:
+        listed = "; ".join(f"{run.path.name} ({run.status})" for run in unfinished)
+        notes.append(f"Not finished, so the tail is the last quarter of the rounds so far: {listed}.")
+    for group in groups:
+        if any(run.tail[metric]["mean"] is None for run in group.runs):
+            notes.append(f"{group.label}: the tail {metric} of at least one run is missing or not finite, so no mean.")
+    return notes
+
+
+def group_row(summary: GroupSummary, difference: Difference | None) -> dict[str, Any]:
+    """The CSV row of a group."""
+    group = summary.group
+    statuses = {run.status for run in group.runs}
+    row: dict[str, Any] = {
+        "level": "group",
+        "group": group.label,
+        "seed": None,
+        "seeds": len(group.runs),
+        "folder": None,
+        "status": statuses.pop() if len(statuses) == 1 else "some unfinished",
+        "rounds": max(run.rounds[-1]["round"] for run in group.runs),
+    }
+    for m in METRICS:
+        row[f"tail_{m}"] = summary.tail[m].mean
+        row[f"tail_{m}_sd_between_seeds"] = summary.tail[m].between
+        row[f"tail_{m}_sd_within_run"] = summary.tail[m].within
+        row[f"final_{m}"] = summary.final[m].mean
+    row |= {f"{name}_per_round": value for name, value in summary.cost.items()}
+    for name in ("mean", "low", "high"):
+        row[f"difference_{name}"] = getattr(difference, name) if difference else None
+    return row
+
+
+def seed_row(group: Group, run: Run, folder: str) -> dict[str, Any]:
+    """The CSV row of one run, with the same columns as `group_row`."""
+    row: dict[str, Any] = {
+        "level": "seed",
+        "group": group.label,
+        "seed": run.seed,
+        "seeds": 1,
+        "folder": folder,
+        "status": run.status,
+        "rounds": run.rounds[-1]["round"],
+    }
+    for m in METRICS:
+        row[f"tail_{m}"] = run.tail[m]["mean"]
+        row[f"tail_{m}_sd_between_seeds"] = None
+        row[f"tail_{m}_sd_within_run"] = run.tail[m]["sd"]
+        row[f"final_{m}"] = run.final[m]
+    row |= {f"{name}_per_round": run.per_round(name) for name in COSTS}
+    row |= {f"row_gradients_{part}_per_round": run.gradients_per_round(part) for part in GRADIENTS}
+    row |= dict.fromkeys(("difference_mean", "difference_low", "difference_high"))
+    return row

@@ -1,0 +1,102 @@
+"""From run folders to the files of a report, each of which appears whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedstein.errors import InputError
+from fedstein.report.figures import PICTURES, draw
+from fedstein.report.html import render
+from fedstein.report.load import Run, load_run
+from fedstein.report.summary import Summary, group_row, seed_row, summarise
+from fedstein.report.tables import Row
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """Where the report is, and the numbers in it: `rows` for `table`, `notes` for the lines under it."""
+
+    html: Path
+    csv: Path
+    figures: tuple[Path, ...]
+    rows: list[Row]
+    notes: tuple[str, ...]
+    summary: Summary
+
+
+def write_report(paths: Sequence[str | Path], out: str | Path | None = None) -> ReportResult:
+    """Read run folders, write report.html, report.csv and figures/ to `out`.
+
+    Without `out`: RUN/report for one run, ./report for several. A folder given twice counts once.
+    """
+    unique = list({Path(path).resolve(): Path(path) for path in paths}.values())
+    if not unique:
+        raise InputError("expected at least one run folder, got none; name the folders to report on")
+    runs = [load_run(path) for path in unique]
+    summary = summarise(runs)
+    rows = report_rows(summary)
+    default = unique[0] / "report" if len(unique) == 1 else Path("report")
+    folder = default if out is None else Path(out)
+    pictures = draw(summary)
+    page = render(summary, rows, pictures)
+    try:
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"expected a folder to write to, got {folder} ({error.strerror}); name another one") from error
+    written = []
+    for picture in pictures:
+        for ending, content in ((".png", picture.png), (".svg", picture.svg.encode())):
+            written.append(_write(folder / "figures" / f"{picture.name}{ending}", content))
+    for stale in PICTURES.keys() - {picture.name for picture in pictures}:
+        for ending in (".png", ".svg"):
+            (folder / "figures" / f"{stale}{ending}").unlink(missing_ok=True)
+    return ReportResult(
+        html=_write(folder / "report.html", page.encode()),
+        csv=_write(folder / "report.csv", _csv(rows).encode()),
+        figures=tuple(written),
+        rows=rows,
+        notes=summary.notes,
+        summary=summary,
+    )
+
+
+def report_rows(summary: Summary) -> list[Row]:
+    """A row for each group, followed by one for each of its runs."""
+    names = _folder_names(summary.runs)
+    differences = {d.label: d for d in summary.differences}
+    rows = []
+    for summed in summary.groups:
+        group = summed.group
+        rows.append(group_row(summed, differences.get(group.label)))
+        rows += [seed_row(group, run, names[run.path]) for run in group.runs]
+    return rows
+
+
+def _folder_names(runs: Sequence[Run]) -> dict[Path, str]:
+    """Each folder from the place that all have in common: a page that is passed on tells nothing of the machine."""
+    full = {run.path: run.path.resolve() for run in runs}
+    common = os.path.commonpath([path.parent for path in full.values()])
+    return {path: Path(os.path.relpath(whole, common)).as_posix() for path, whole in full.items()}
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    buffer = io.StringIO(newline="")
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def _write(file: Path, content: bytes) -> Path:
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
