@@ -1,0 +1,43 @@
+"""The in-process engine: every client's rows and private state in this process, one compiled call after another.
+
+Clients are never vmapped together: that gives other bits, and on a CPU it is no faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedstein.algorithms.base import Arrays
+from fedstein.client import ClientProgram
+from fedstein.engines.base import ClientInfo
+from fedstein.shard import Shard
+from fedstein.sites.base import State
+
+
+class LocalEngine:
+    """States exist only for clients that were selected; ``changed`` names those a checkpoint has not seen yet."""
+
+    def __init__(self, program: ClientProgram, shards: Sequence[Shard], names: Sequence[str] | None = None):
+        self.program, self.shards = program, list(shards)
+        self.clients = [
+            ClientInfo(k, names[k] if names else f"client-{k}", int(shard.rows)) for k, shard in enumerate(shards)
+        ]
+        self.states: dict[int, State] = {}
+        self.changed: set[int] = set()
+        self._pending: dict[int, State] = {}
+
+    def ask(self, number: int, broadcast: Arrays, candidates: Sequence[int]) -> dict[int, Arrays]:
+        seen = self.program.survey(broadcast)
+        return {k: self.program.report(number, k, seen, self.states.get(k), self.shards[k]) for k in candidates}
+
+    def train(self, number: int, client: int, assignment: Arrays, broadcast: Arrays | None) -> Arrays | None:
+        received = {**(broadcast or {}), **assignment}
+        state = self.states.get(client)
+        update, self._pending[client] = self.program.train(number, client, received, state, self.shards[client])
+        return update
+
+    def commit(self, number: int, clients: Sequence[int]) -> None:
+        for client in clients:
+            self.states[client] = self._pending[client]
+            self.changed.add(client)
+        self._pending.clear()

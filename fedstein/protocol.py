@@ -1,0 +1,174 @@
+"""The only round loop: broadcast, report, choose, assign, update, apply. It knows no scheme or algorithm by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.client import ClientProgram
+from fedstein.engines.base import Engine
+from fedstein.errors import FedsteinError
+from fedstein.metrics import METRICS
+from fedstein.seeds import CHOOSE, POOL, uniforms
+from fedstein.selection.base import Draw, Scheme
+
+Evaluate = Callable[[Arrays], dict[str, float | None]]  # the server's state -> the metrics of a round
+
+
+class RunState(NamedTuple):
+    """All that the next round needs, besides the clients' private states."""
+
+    round: int  # rounds done
+    server: Arrays
+    memory: dict[str, Any]  # the scheme's, plain JSON
+
+
+class Parts(NamedTuple):
+    """The objects that the names in a config became."""
+
+    program: ClientProgram
+    engine: Engine
+    evaluate: Evaluate
+    seed: int
+    rounds: int
+    per_round: int
+    pool: int
+    evaluate_every: int
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.program.algorithm
+
+    @property
+    def scheme(self) -> Scheme:
+        return self.program.scheme
+
+
+class Ledger:
+    """Array bytes of a round's messages, by direction; first deliveries only."""
+
+    def __init__(self) -> None:
+        self.down = self.up = 0
+
+    @staticmethod
+    def size(arrays: Arrays) -> int:
+        return sum(int(array.nbytes) for array in arrays.values())
+
+
+def first(parts: Parts) -> RunState:
+    """Before round 1."""
+    memory = parts.scheme.first(parts.seed, len(parts.engine.clients))
+    return RunState(0, parts.program.first_server, memory)
+
+
+def play(parts: Parts, state: RunState) -> Iterator[tuple[RunState, dict[str, Any]]]:
+    """Rounds until the last; yields the state after each and its record, the line of ``rounds.jsonl``."""
+    while state.round < parts.rounds:
+        state, record = play_round(parts, state)
+        yield state, record
+
+
+def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]:
+    """One round of section III-A."""
+    began, number, ledger = time.perf_counter(), state.round + 1, Ledger()
+    candidates = pick_candidates(parts, number)
+    broadcast, values, report_rows = ask_candidates(parts, number, state.server, candidates, ledger)
+    draws = uniforms(parts.seed, CHOOSE, number, count=len(candidates))
+    drawn: Draw = parts.scheme.draw(state.memory, candidates, values, draws)
+    server, selected, failed, work = train_drawn(parts, number, state.server, drawn.order, broadcast, ledger)
+    parts.engine.commit(number, selected)
+    memory = parts.scheme.after(state.memory, selected, parts.seed, len(parts.engine.clients))
+    last = number == parts.rounds
+    due = last or number % parts.evaluate_every == 0
+    metrics = parts.evaluate(server) if due else dict.fromkeys(METRICS)
+    record = {
+        "round": number,
+        "selected": selected,
+        "failed": failed,
+        "candidates": len(candidates),
+        "candidate_ids": candidates if len(candidates) < len(parts.engine.clients) else None,
+        "probabilities": drawn.probabilities,
+        "reports": values,
+        **metrics,
+        "bytes_down": ledger.down,
+        "bytes_up": ledger.up,
+        "row_gradients": {**work, "report": report_rows},
+        "seconds": time.perf_counter() - began,
+    }
+    return RunState(number, server, memory), record
+
+
+def pick_candidates(parts: Parts, number: int) -> list[int]:
+    """All clients, or a pool of them drawn at random."""
+    everyone = [client.id for client in parts.engine.clients]
+    if not parts.pool or parts.pool >= len(everyone):
+        return everyone
+    draws = uniforms(parts.seed, POOL, number, count=len(everyone))
+    return sorted(np.argsort(draws)[: parts.pool].tolist())
+
+
+def ask_candidates(
+    parts: Parts, number: int, server: Arrays, candidates: Sequence[int], ledger: Ledger
+) -> tuple[Arrays | None, list[float | None] | None, int]:
+    """Steps 1 to 3: the broadcast, the indicators aligned with the candidates, the rows x particles differentiated."""
+    scheme = parts.scheme
+    if scheme.report is None or scheme.indicators is None:
+        return None, None, 0
+    broadcast = parts.algorithm.broadcast(server)
+    reports = parts.engine.ask(number, broadcast, candidates)
+    ledger.down += len(candidates) * Ledger.size(broadcast)
+    ledger.up += sum(Ledger.size(report) for report in reports.values())
+    sound = [k for k in candidates if k in reports and is_finite(reports[k])]
+    values = dict(zip(sound, scheme.indicators(broadcast, [reports[k] for k in sound]), strict=True)) if sound else {}
+    kept = {k: value for k, value in values.items() if np.isfinite(value)}
+    rows = sum(parts.program.rows_reported(parts.engine.clients[k].rows) for k in reports)
+    return broadcast, [kept.get(k) for k in candidates], rows * broadcast["particles"].shape[0]
+
+
+def train_drawn(
+    parts: Parts, number: int, server: Arrays, order: Sequence[int], broadcast: Arrays | None, ledger: Ledger
+) -> tuple[Arrays, list[int], list[int], dict[str, int]]:
+    """Steps 4 to 6: clients in drawn order until enough have trained, each on the particles the last one handed on.
+
+    A candidate holds the broadcast already, so the first of them is sent nothing but the request.
+    """
+    selected: list[int] = []
+    failed: list[int] = []
+    work = {"train": 0, "site": 0}
+    for client in order:
+        if len(selected) == parts.per_round:
+            break
+        holds_current = broadcast is not None and not selected
+        assignment = {} if holds_current else parts.algorithm.broadcast(server)
+        update = parts.engine.train(number, client, assignment, broadcast if holds_current else None)
+        ledger.down += Ledger.size(assignment)
+        if update is None:
+            failed.append(client)
+            continue
+        ledger.up += Ledger.size(update)
+        if not is_finite(update):
+            raise diverged(number, client)
+        server = parts.algorithm.apply(server, update)
+        selected.append(client)
+        for kind, amount in parts.algorithm.row_gradients(parts.engine.clients[client].rows).items():
+            work[kind] += amount
+    return server, selected, failed, work
+
+
+def is_finite(arrays: Arrays) -> bool:
+    """Whether every number of a message is finite."""
+    return all(bool(jnp.isfinite(jnp.sum(array)) or jnp.all(jnp.isfinite(array))) for array in arrays.values())
+
+
+def diverged(number: int, client: int) -> FedsteinError:
+    """The sentence a user gets when training produced a NaN or an infinity."""
+    return FedsteinError(
+        f"round {number}: client {client} returned particles that are not finite (NaN or infinity); the likely cause "
+        "is a step size that is too large (algorithm.step_size) or features on very different scales; the last good "
+        "checkpoint is kept"
+    )

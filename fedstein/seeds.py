@@ -1,0 +1,22 @@
+"""Every random draw of a run comes from its seed: fold in what the draw is for, the round, the client."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from jax import Array
+
+START, TRAIN, REPORT, CHOOSE, POOL, ORDER = range(6)
+
+
+def stream(seed: int | Array, purpose: int, *ids: int | Array) -> Array:
+    """The key of one draw."""
+    key = jax.random.fold_in(jax.random.key(seed), purpose)
+    for number in ids:
+        key = jax.random.fold_in(key, number)
+    return key
+
+
+def uniforms(seed: int, purpose: int, *ids: int, count: int) -> np.ndarray:
+    """``count`` uniform numbers in (0, 1) for draws that happen on the host."""
+    return np.asarray(jax.random.uniform(stream(seed, purpose, *ids), (count,), np.float32, minval=1e-7), np.float64)

@@ -1,0 +1,67 @@
+"""What a selection scheme is: what a client reports, and in which order the server draws clients (section III-A)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array
+
+from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.shard import Shard
+from fedstein.sites.base import State
+
+Survey = Callable[[Algorithm, Arrays], Any]  # runs on the client: the part of a report that the broadcast decides alone
+Report = Callable[[Algorithm, Array, Any, State, Shard, int], Arrays]  # key, survey, state, shard, report rows
+Indicators = Callable[[Arrays, Sequence[Arrays]], list[float]]  # broadcast, reports -> one number a client
+
+
+class Draw(NamedTuple):
+    """Candidates in the order in which they would be asked to train, and the distribution behind it (null: none)."""
+
+    order: list[int]
+    probabilities: list[float] | None
+
+
+class Scheme(NamedTuple):
+    """One scheme, as pure functions. ``report`` is None where the server needs to ask nobody."""
+
+    name: str
+    survey: Survey
+    report: Report | None
+    report_shape: str  # "none" | "scalar" | "array": what travels up
+    indicators: Indicators | None
+    first: Callable[[int, int], dict[str, Any]]  # seed, number of clients -> the scheme's memory (plain JSON)
+    draw: Callable[..., Draw]  # memory, candidates, indicators (None: no report), uniforms -> Draw
+    after: Callable[[dict[str, Any], Sequence[int], int, int], dict[str, Any]]  # memory, selected, seed, clients
+
+
+def proportional(candidates: Sequence[int], indicators: Sequence[float | None], uniforms: np.ndarray) -> Draw:
+    """Draws without replacement in proportion to the indicators (eqn:definition1, eqn:definition2).
+
+    Negative indicators count as zero, missing and non-finite ones never win; with nothing left the draw is uniform
+    over those that reported. An exponential race (the smallest E_k / P_k first) gives the order of sequential draws
+    without replacement in one sort; clients with P_k = 0 come after, in random order, those without a report last.
+    """
+    reported = np.array([value is not None and np.isfinite(value) for value in indicators])
+    weights = np.array([max(v, 0.0) if v is not None and np.isfinite(v) else 0.0 for v in indicators])
+    if not weights.sum() > 0:
+        weights = reported.astype(float) if reported.any() else np.ones(len(weights))
+    weights = weights / weights.max()  # so that the sum of huge reports stays finite
+    probabilities = weights / weights.sum()
+    race = -np.log(uniforms)
+    with np.errstate(divide="ignore"):
+        finish = np.where(probabilities > 0, race / probabilities, np.inf)
+    order = np.lexsort((race, finish, ~reported))
+    return Draw([candidates[i] for i in order], [float(p) for p in probabilities])
+
+
+def no_survey(algorithm: Algorithm, received: Arrays) -> tuple[()]:
+    """For reports that need nothing worked out beforehand."""
+    return ()
+
+
+def no_memory(*_: Any) -> dict[str, Any]:
+    """For schemes that remember nothing between rounds."""
+    return {}

@@ -1,0 +1,36 @@
+"""HIP (Algorithm 2): a client reports its likelihood score at the particles, N x d; P_k = <phi_k, phi'> / sum_m ....
+
+phi' belongs to the mean score of the reports that arrived (Lemma 3). A HIP can be negative; it then counts as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array
+
+from fedstein import stein
+from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.selection.base import Draw, Scheme, no_memory, proportional
+from fedstein.shard import Shard
+from fedstein.sites.base import State
+
+
+def hip() -> Scheme:
+    def survey(algorithm: Algorithm, received: Arrays) -> Any:
+        return algorithm.blocks(received)
+
+    def report(algorithm: Algorithm, key: Array, seen: Any, state: State, shard: Shard, rows: int) -> Arrays:
+        return {"score": algorithm.likelihood_score(key, seen, shard, rows)}
+
+    def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
+        return [float(v) for v in stein.mean_hips(broadcast["particles"], [report["score"] for report in reports])]
+
+    def draw(
+        memory: dict[str, Any], candidates: Sequence[int], values: Sequence[float | None], draws: np.ndarray
+    ) -> Draw:
+        return proportional(candidates, values, draws)
+
+    return Scheme("hip", survey, report, "array", indicators, no_memory, draw, no_memory)

@@ -1,0 +1,32 @@
+"""KSD (Algorithm 1): a client reports S(q, p~_k), one scalar; drawn with P_k = S_k / sum_m S_m (eqn:definition1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array
+
+from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.selection.base import Draw, Scheme, no_memory, proportional
+from fedstein.shard import Shard
+from fedstein.sites.base import State
+
+
+def ksd() -> Scheme:
+    def survey(algorithm: Algorithm, received: Arrays) -> Any:
+        return algorithm.survey(received)
+
+    def report(algorithm: Algorithm, key: Array, seen: Any, state: State, shard: Shard, rows: int) -> Arrays:
+        return {"ksd": algorithm.tilted_ksd(key, seen, state, shard, rows)}
+
+    def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
+        return [float(report["ksd"]) for report in reports]
+
+    def draw(
+        memory: dict[str, Any], candidates: Sequence[int], values: Sequence[float | None], draws: np.ndarray
+    ) -> Draw:
+        return proportional(candidates, values, draws)
+
+    return Scheme("ksd", survey, report, "scalar", indicators, no_memory, draw, no_memory)

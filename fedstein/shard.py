@@ -1,0 +1,60 @@
+"""One client's rows as fixed shapes: padded to a length shared by shards of about the same size, with their count."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+class Shard(NamedTuple):
+    """Padded rows; only the first ``rows`` of them are data."""
+
+    x: Array
+    y: Array
+    rows: np.int32
+
+
+class Batch(NamedTuple):
+    """Rows with their weights: the log-likelihood of the whole shard is about sum_i weights_i log p(y_i | x_i)."""
+
+    x: Array
+    y: Array
+    weights: Array
+
+
+def padded_length(rows: int) -> int:
+    """The next m * 2^e with m in 4..7: at most a quarter is padding, and compiled shapes stay few."""
+    unit = max(1, 1 << (max(rows, 1).bit_length() - 3)) if rows > 4 else 1
+    return -(-rows // unit) * unit
+
+
+def make_shard(x: np.ndarray, y: np.ndarray) -> Shard:
+    """Pad and put on the device; floats take JAX's default precision."""
+    missing = padded_length(len(x)) - len(x)
+    x, y = np.pad(x, ((0, missing), (0, 0))), np.pad(y, (0, missing))
+    floating = jnp.result_type(float)
+    labels = jnp.asarray(y, jnp.int32 if np.issubdtype(y.dtype, np.integer) else floating)
+    return Shard(jnp.asarray(x, floating), labels, np.int32(len(x) - missing))
+
+
+def whole(shard: Shard) -> Batch:
+    """Every row once, padding at weight zero."""
+    valid = jnp.arange(shard.x.shape[0]) < shard.rows
+    return Batch(shard.x, shard.y, valid.astype(shard.x.dtype))
+
+
+def shuffled(key: Array, shard: Shard) -> Array:
+    """The indices of the shard's rows in random order, padding last."""
+    draws = jax.random.uniform(key, (shard.x.shape[0],))
+    return jnp.argsort(jnp.where(jnp.arange(draws.shape[0]) < shard.rows, draws, 2.0))
+
+
+def minibatch(shard: Shard, order: Array, step: Array | int, size: int) -> Batch:
+    """Batch number ``step`` of a walk through the shuffled rows, around and around; the likelihood is scaled n/B."""
+    index = order[(step * size + jnp.arange(size)) % shard.rows]
+    scale = shard.rows.astype(shard.x.dtype) / size
+    return Batch(shard.x[index], shard.y[index], jnp.full((size,), scale, shard.x.dtype))
