@@ -1,0 +1,130 @@
+"""The commands. Each imports what it needs when it runs, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="fedstein",
+    help="One Bayesian model over data that never leaves its owners.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Datasets: what there is, and fetching the full ones.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one setting of the config; may be repeated."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only errors.")]
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        from fedstein import __version__
+
+        print(f"fedstein {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    show: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Left out: a default run.")] = None,
+    settings: Set = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set seed=S.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; it must be new or empty.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a posterior: broadcast, report, choose, train, round by round. Leaves a run folder."""
+    from fedstein.cli.running import new_run
+
+    new_run(config, settings or [], seed, out, quiet)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(metavar="DIR")], quiet: Quiet = False) -> None:
+    """Continue an interrupted run from its last checkpoint, to the same result as if nothing had happened."""
+    from fedstein.cli.running import resume_run
+
+    resume_run(folder, quiet)
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Run folders; seeds of one setting are grouped.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write; default: DIR/report, or report for several.")
+    ] = None,
+) -> None:
+    """Figures, tables and one HTML page from run folders."""
+    from rich.console import Console
+
+    from fedstein.report import table, write_report
+
+    result = write_report(folders, out)
+    console = Console()
+    console.print(table(result.rows))
+    for note in result.notes:
+        console.print(note, highlight=False)
+    print(f"report: {result.html}")
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a header line, or NPZ with an array x.")],
+    out: Annotated[Path | None, typer.Option(help="A CSV file to write; default: standard output.")] = None,
+) -> None:
+    """Predict with a finished run: class probabilities, or mean and standard deviation, one line a row."""
+    from fedstein.cli.predicting import predict_file
+
+    predict_file(folder, file, out)
+
+
+@app.command("list")
+def list_all() -> None:
+    """Models, datasets, partitions, sites, schemes and algorithms by name."""
+    from rich.console import Console
+
+    from fedstein.cli.listing import registry_table
+
+    Console(markup=False).print(registry_table())
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """Every dataset: rows, features, licence, and whether it is here."""
+    from rich.console import Console
+
+    from fedstein.cli.listing import dataset_table
+
+    Console(markup=False).print(dataset_table())
+
+
+@data_app.command("get")
+def data_get(name: Annotated[str, typer.Argument(metavar="NAME", help="covertype or mnist")]) -> None:
+    """Fetch a full dataset into the cache folder, checked against its checksum."""
+    from fedstein import data
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    path = data.get(name, progress=say)
+    print(f"ready: {path}")

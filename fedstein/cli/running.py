@@ -1,0 +1,105 @@
+"""``fedstein run`` and ``fedstein resume``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedstein.cli.progress import show_progress
+from fedstein.cli.start import start_jax
+from fedstein.runs import runner
+from fedstein.runs.config import Config, check_names, merge, read_toml, resolve
+from fedstein.runs.folder import refuse_used
+from fedstein.runs.wiring import facts_of, load_dataset, wire
+
+
+def new_run(config_file: Path | None, settings: list[str], seed: int | None, out: Path | None, quiet: bool) -> None:
+    raw = merge(read_toml(config_file) if config_file else {}, settings)
+    if seed is not None:
+        raw["seed"] = seed
+    check_names(raw)
+    dataset = load_dataset(raw)
+    config, notes = resolve(raw, facts_of(dataset))
+    for note in notes:
+        print(f"fedstein: note: {note}", file=sys.stderr)
+    folder = out or free_folder(config)
+    refuse_used(folder)
+    start_jax(config)
+    wired = wire(config, dataset)
+    if not quiet:
+        print(headline(config), flush=True)
+    with show_progress(config.rounds, quiet) as on_round:
+        summary = runner.start(wired, folder, on_round)
+    if not quiet:
+        conclude(folder, summary)
+
+
+def resume_run(path: Path, quiet: bool) -> None:
+    folder, config = runner.open_run(path)
+    start_jax(config)
+
+    def announce(done: int) -> None:
+        if not quiet:
+            print(f"continuing after round {done} of {config.rounds} in {path}", flush=True)
+
+    with show_progress(config.rounds, quiet) as on_round:
+        summary = runner.resume(folder, config, announce, on_round)
+    if not quiet:
+        conclude(path, summary)
+
+
+def free_folder(config: Config) -> Path:
+    """``runs/<data>-<scheme>-seed<S>``, numbered where that exists already."""
+    base = Path("runs") / f"{config.data.name}-{config.selection.kind}-seed{config.seed}"
+    number, path = 1, base
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def headline(config: Config) -> str:
+    sites = f"sites: {config.sites.kind}" + (f", {config.sites.density} density" if config.sites.density else "")
+    return (
+        f"{config.model.kind} on {config.data.name}: {config.partition.clients} clients ({config.partition.kind}), "
+        f"{config.algorithm.kind} with {config.algorithm.particles} particles, {sites}, "
+        f"selection by {config.selection.kind}, {config.rounds} rounds, seed {config.seed}"
+    )
+
+
+def conclude(folder: Path, summary: dict[str, Any]) -> None:
+    """The small table at the end, and where everything is."""
+    grid = Table(box=None, header_style="bold", pad_edge=False)
+    grid.add_column("metric")
+    for column in ("last round", "last quarter, mean", "sd"):
+        grid.add_column(column, justify="right")
+    for metric, value in summary["final"].items():
+        if value is not None:
+            tail = summary["tail"][metric]
+            grid.add_row(metric, *(number(v) for v in (value, tail["mean"], tail["sd"])))
+    console = Console()
+    console.print(grid)
+    rounds = summary["rounds"]
+    print(
+        f"{rounds} rounds in {summary['seconds']:.1f} s; per round {size(summary['bytes_down'] / rounds)} down, "
+        f"{size(summary['bytes_up'] / rounds)} up; every client selected at least once: "
+        f"{'yes' if min(summary['selected_counts']) else 'no'}"
+    )
+    print(f"results: {folder}    figures: fedstein report {folder}")
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,111 @@
+"""Checkpoints: only the client states that changed are written, then a manifest is swapped in.
+
+Until the manifest is replaced the old one and the files it names are whole; files that no manifest names are debris
+of a crash and are swept after the next swap. Every file is named with its SHA-256 and checked when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from fedstein.engines.local import LocalEngine
+from fedstein.errors import InputError
+from fedstein.protocol import RunState
+from fedstein.runs.config import Config
+from fedstein.runs.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
+
+FORMAT = 1
+
+
+def fingerprint(config: Config) -> str:
+    """What makes a checkpoint belong to a run."""
+    return hashlib.sha256(config.to_toml().encode()).hexdigest()
+
+
+def save(folder: Path, config: Config, state: RunState, engine: LocalEngine) -> None:
+    """Write what changed since the last checkpoint, then swap the manifest."""
+    path = folder / "manifest.json"
+    known: dict[str, Any] = read_json(path, "a checkpoint")["clients"] if path.exists() else {}
+    with disk_errors(folder.parent):
+        server = write_arrays(folder, f"server-{state.round:06d}.safetensors", state.server)
+        fresh = {
+            str(client): write_arrays(folder, f"client-{client}-{state.round:06d}.safetensors", engine.states[client])
+            for client in sorted(engine.changed)
+        }
+        manifest = {
+            "format": FORMAT,
+            "round": state.round,
+            "config_sha256": fingerprint(config),
+            "server": server,
+            "clients": {**known, **fresh},
+            "memory": state.memory,
+        }
+        write_json(path, manifest)
+    engine.changed.clear()
+    sweep(folder, manifest)
+
+
+def write_arrays(folder: Path, name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
+    content = pack(arrays)
+    write_bytes(folder / name, content)
+    return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def sweep(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Remove files that the manifest does not name."""
+    named = {"manifest.json", manifest["server"]["file"], *(entry["file"] for entry in manifest["clients"].values())}
+    for path in folder.iterdir():
+        if path.name not in named:
+            with suppress(OSError):
+                path.unlink()
+
+
+def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
+    """The state of the last checkpoint; the engine gets its clients' states back."""
+    path = folder / "manifest.json"
+    manifest = read_json(path, "a checkpoint")
+    keys = {"format", "round", "config_sha256", "server", "clients", "memory"}
+    if not isinstance(manifest, dict) or not keys <= set(manifest):
+        raise InputError(f"{path} is damaged: expected the keys {', '.join(sorted(keys))}")
+    if manifest["format"] != FORMAT:
+        raise InputError(f"{path} has format {manifest['format']}, this version of fedstein reads {FORMAT}")
+    if manifest["config_sha256"] != fingerprint(config):
+        raise InputError(
+            f"{path} belongs to another run: it was made with a different config.toml; restore the folder's own "
+            "config.toml and checkpoint, or start anew in another folder"
+        )
+    try:
+        server = read_arrays(folder, manifest["server"])
+        states = {int(client): read_arrays(folder, entry) for client, entry in manifest["clients"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {error!r}") from None
+    check_shapes(path, server, engine.program.first_server)
+    for client, state in states.items():
+        if not 0 <= client < len(engine.clients):
+            raise InputError(f"{path} names client {client}, but there are {len(engine.clients)} clients")
+        check_shapes(path, state, engine.program.first_state)
+    engine.states, engine.changed = states, set()
+    return RunState(int(manifest["round"]), server, manifest["memory"])
+
+
+def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, Any]:
+    path = folder / Path(entry["file"]).name
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise InputError(f"the checkpoint names {path}, which is not there; restore it or start anew") from None
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise InputError(f"{path} is damaged: its checksum is not the one in the manifest; restore it or start anew")
+    return {name: jnp.asarray(array) for name, array in unpack(content, path).items()}
+
+
+def check_shapes(path: Path, arrays: Mapping[str, Any], like: Mapping[str, Any]) -> None:
+    got, expected = ({k: (a.shape, str(a.dtype)) for k, a in group.items()} for group in (arrays, like))
+    if got != expected:
+        raise InputError(f"{path} does not fit this run: expected arrays {expected}, got {got}")

@@ -1,0 +1,257 @@
+"""The config: a TOML file and flags become one validated, frozen, fully spelt-out ``Config``.
+
+``resolve`` fills in what was left out with defaults that suit the data and the model, and refuses what it does not
+know. A key that belongs to another kind than the one chosen is dropped with a note, never silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedstein.errors import InputError
+from fedstein.models import MODELS
+from fedstein.runs.defaults import Facts, defaults, inapplicable, kinds
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+
+class Data(Section):
+    name: str
+    path: str | None = None
+    target: str | None = None
+    client: str | None = None
+    task: Literal["classification", "regression"] | None = None
+    test_path: str | None = None
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    standardize: bool | None = None
+
+
+class Partition(Section):
+    kind: str
+    clients: Positive
+    rows_per_client: Count | None = None
+    ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    classes: Positive | None = None
+    concentration: PositiveFloat | None = None
+    deal: Literal["balanced", "random"] | None = None
+
+
+class Model(Section):
+    kind: str
+    hidden: Annotated[list[Positive], Field(min_length=1)] | None = None
+    prior_shape: PositiveFloat | None = None
+    prior_rate: PositiveFloat | None = None
+    prior_precision: PositiveFloat | None = None
+    start: Literal["prior", "wide", "fan_in"] | None = None
+
+
+class Sites(Section):
+    kind: str
+    density: Literal["log", "reference"] | None = None
+    bandwidth: PositiveFloat | None = None
+
+
+class Selection(Section):
+    kind: str
+    per_round: Positive
+    pool: Count | None = None
+    report_rows: Count | None = None
+    order: Literal["given", "seeded", "reshuffled"] | None = None
+
+
+class AlgorithmSection(Section):
+    kind: str
+    particles: Annotated[int, Field(ge=2)]
+    local_steps: Positive
+    distill_steps: Positive
+    step_size: PositiveFloat
+    epsilon: PositiveFloat
+    batch_size: Positive
+    temperature: PositiveFloat
+
+
+class EngineSection(Section):
+    kind: str
+    threads: Count
+    precision: Literal["float32", "float64"]
+
+
+class Evaluate(Section):
+    every: Positive
+
+
+class CheckpointSection(Section):
+    every: Positive
+
+
+class Config(Section):
+    seed: Annotated[int, Field(ge=0, lt=2**31)]
+    rounds: Positive
+    data: Data
+    partition: Partition
+    model: Model
+    sites: Sites
+    selection: Selection
+    algorithm: AlgorithmSection
+    engine: EngineSection
+    evaluate: Evaluate
+    checkpoint: CheckpointSection
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        starts = MODELS[self.model.kind].starts
+        if self.model.start not in starts:
+            raise ValueError(unknown(f"value of model.start for {self.model.kind}", self.model.start, starts))
+        clients, per_round, pool = self.partition.clients, self.selection.per_round, self.selection.pool or 0
+        if per_round > clients:
+            raise ValueError(
+                f"selection.per_round = {per_round} is more than partition.clients = {clients}; lower per_round"
+            )
+        if 0 < pool < per_round:
+            raise ValueError(f"selection.pool = {pool} is less than selection.per_round = {per_round}; raise pool")
+        if pool > clients:
+            raise ValueError(f"selection.pool = {pool} is more than partition.clients = {clients}; use 0 to ask all")
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; keys that do not apply are left out."""
+        return self.model_dump(exclude_none=True)
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.to_dict())
+
+
+SECTIONS: dict[str, type[Section]] = {
+    name: field.annotation
+    for name, field in Config.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A config file as plain data."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"expected a config file at {path}, found none; check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}; expected a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+
+
+def parse_setting(text: str) -> tuple[list[str], Any]:
+    """``section.key=value`` -> (["section", "key"], value); the value parses as TOML, else it is a string."""
+    name, equals, value = text.partition("=")
+    keys = [part.strip() for part in name.split(".")]
+    if not equals or not all(keys):
+        raise InputError(f"--set expects section.key=value, got {text!r}; for example --set selection.kind=hip")
+    try:
+        parsed = tomllib.loads(f"value = {value.strip()}")
+        return keys, parsed["value"] if list(parsed) == ["value"] else value.strip()
+    except tomllib.TOMLDecodeError:
+        return keys, value.strip()
+
+
+def merge(base: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """A copy of ``base`` with every ``--set`` applied."""
+    merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()}
+    for text in settings:
+        keys, value = parse_setting(text)
+        if len(keys) == 1:
+            merged[keys[0]] = value
+        elif len(keys) == 2:
+            section = merged.setdefault(keys[0], {})
+            if not isinstance(section, dict):
+                raise InputError(f"--set {text}: {keys[0]} is a value, not a section; write --set {keys[0]}=VALUE")
+            section[keys[1]] = value
+        else:
+            raise InputError(f"--set {text}: expected key=value or section.key=value, got {len(keys)} levels")
+    return merged
+
+
+def check_names(raw: Mapping[str, Any]) -> None:
+    """Unknown sections and keys, and values of ``kind`` and the like, are refused with the valid ones listed."""
+    for name, value in raw.items():
+        if name not in Config.model_fields:
+            raise InputError(unknown("key", name, list(Config.model_fields)))
+        if name in SECTIONS:
+            if not isinstance(value, Mapping):
+                raise InputError(f"[{name}] must be a section of keys, got {value!r}")
+            fields = SECTIONS[name].model_fields
+            for key, given in value.items():
+                if key not in fields:
+                    raise InputError(unknown(f"key in [{name}]", key, list(fields)))
+                choices = kinds(name) if key == "kind" else literal_choices(fields[key].annotation)
+                if choices and given not in choices:
+                    raise InputError(unknown(f"value of {name}.{key}", given, choices))
+        elif isinstance(value, Mapping):
+            raise InputError(f"{name} must be a value, got a section")
+
+
+def literal_choices(annotation: Any) -> list[str]:
+    """The strings a field may hold, or nothing where it is free."""
+    arguments = get_args(annotation)
+    if arguments and all(isinstance(a, str) for a in arguments):
+        return list(arguments)
+    for inner in arguments:
+        if choices := literal_choices(inner):
+            return choices
+    return []
+
+
+def unknown(what: str, got: Any, valid: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(got), valid, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"unknown {what}: {got!r}{hint}; expected one of: {', '.join(valid)}"
+
+
+def resolve(raw: Mapping[str, Any], facts: Facts) -> tuple[Config, list[str]]:
+    """Raw settings and what is known of the data -> the full config, and notes on keys that were dropped."""
+    check_names(raw)
+    full = defaults(raw, facts)
+    notes = inapplicable(full)
+    for section, key, _why in notes:
+        del full[section][key]
+    if not full["engine"]["threads"]:
+        full["engine"]["threads"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        config = Config.model_validate(full)
+    except ValidationError as error:
+        raise InputError(sentence(error)) from None
+    return config, [f"{section}.{key} is not used: {why}" for section, key, why in notes]
+
+
+def load_config(path: Path) -> Config:
+    """The ``config.toml`` of a run folder, which spells everything out."""
+    raw = read_toml(path)
+    check_names(raw)
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(f"{path} is not the config of a run: {sentence(error)}") from None
+
+
+def sentence(error: ValidationError) -> str:
+    """The first of pydantic's complaints as one line."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    expected = first["msg"][0].lower() + first["msg"][1:]
+    got = first.get("input")
+    return f"{where}: {expected}, got {got!r}" if where else expected

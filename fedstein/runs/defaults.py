@@ -1,0 +1,102 @@
+"""What a key is when it is left out: the value that suits the data and the model named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fedstein.algorithms import ALGORITHMS
+from fedstein.data import DATASETS
+from fedstein.models import MODELS
+from fedstein.selection import SCHEMES
+from fedstein.sites import SITES
+
+
+class Facts(NamedTuple):
+    """What must be known of the data before defaults can be chosen."""
+
+    task: str
+    classes: int
+    clients: int = 0  # named by the data's own client column; 0: it has none
+
+
+# A key that some kinds of a section take and others do not has its default with the kind it belongs to.
+BY_KIND: dict[str, dict[str, dict[str, Any]]] = {
+    "partition": {
+        "iid": {"rows_per_client": 0},
+        "label_ratio": {"rows_per_client": 0, "ratio": 0.9},
+        "classes_per_client": {"rows_per_client": 0, "classes": 3, "deal": "balanced"},
+        "dirichlet": {"rows_per_client": 0, "concentration": 0.1},
+        "given": {},
+    },
+    "model": {kind: info.settings for kind, info in MODELS.items()},
+    "sites": {kind: info.settings for kind, info in SITES.items()},
+    "selection": {kind: info.settings for kind, info in SCHEMES.items()},
+    "algorithm": {kind: info.settings for kind, info in ALGORITHMS.items()},
+}
+FILE_KEYS = ("path", "target", "client", "task", "test_path", "test_fraction", "standardize")
+ROUNDS = {"mnist": 60, "mnist-full": 60}
+
+
+def kinds(section: str) -> list[str]:
+    """The valid values of ``section.kind``."""
+    return list({**BY_KIND, "engine": ["local"]}[section])
+
+
+def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """``raw`` over the defaults, section by section."""
+    data = {"name": "covertype", **raw.get("data", {})}
+    if data["name"] == "file":
+        split = {} if data.get("test_path") else {"test_fraction": 0.2}
+        data = {"standardize": True, **split, **data}
+    model = {"kind": default_model(facts), **raw.get("model", {})}
+    step = {"step_size": MODELS[model["kind"]].step_size, "epsilon": MODELS[model["kind"]].epsilon}
+    full = {
+        "seed": raw.get("seed", 0),
+        "rounds": raw.get("rounds", ROUNDS.get(data["name"], 120)),
+        "data": data,
+        "partition": default_partition(raw.get("partition", {}), data["name"], facts),
+        "model": model,
+        "sites": {"kind": "particles", **raw.get("sites", {})},
+        "selection": {"kind": "ksd", "per_round": 1, **raw.get("selection", {})},
+        "algorithm": {"kind": "dsvgd", **step, **raw.get("algorithm", {})},
+        "engine": {"kind": "local", "threads": 0, "precision": "float32", **raw.get("engine", {})},
+        "evaluate": {"every": 1, **raw.get("evaluate", {})},
+        "checkpoint": {"every": 10, **raw.get("checkpoint", {})},
+    }
+    for section, by_kind in BY_KIND.items():
+        full[section] = {**by_kind[full[section]["kind"]], **full[section]}
+    if "density" in full["sites"] and "density" not in raw.get("sites", {}):
+        full["sites"]["density"] = MODELS[model["kind"]].density
+    return full
+
+
+def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[str, Any]:
+    """The dataset's own suggestion; its rows per client only where the number of clients is its own too."""
+    info = DATASETS[name]
+    suited = ("given" if facts.clients else "iid") if info.partition == "given" else info.partition
+    partition = {"kind": suited, **raw}
+    if partition["kind"] == "given":
+        return {"clients": facts.clients or 1, **partition}
+    clients = info.clients or facts.clients or 10
+    suggested = {"rows_per_client": info.rows_per_client} if partition.get("clients", clients) == clients else {}
+    return {"clients": clients, **suggested, **partition}
+
+
+def default_model(facts: Facts) -> str:
+    if facts.task == "regression":
+        return "bnn_regressor"
+    return "blr" if facts.classes == 2 else "bnn_classifier"
+
+
+def inapplicable(full: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Keys that the chosen kind does not take: (section, key, why)."""
+    found = []
+    for section, by_kind in BY_KIND.items():
+        kind = full[section]["kind"]
+        elsewhere = {key for settings in by_kind.values() for key in settings} - set(by_kind[kind])
+        found += [(section, key, f"{section}.kind is {kind!r}") for key in full[section] if key in elsewhere]
+    if full["data"]["name"] != "file":
+        why = f"data.name is {full['data']['name']!r}, not 'file'"
+        found += [("data", key, why) for key in full["data"] if key in FILE_KEYS]
+    return found

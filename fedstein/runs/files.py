@@ -1,0 +1,101 @@
+"""Files that are there whole or not at all: written beside, synced, renamed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from fedstein.errors import InputError
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """A full or read-only disk as one clear sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise InputError(
+                f"no room left to write in {folder} ({os.strerror(error.errno or 0).lower()}); free some space, "
+                f"then continue with: fedstein resume {folder}"
+            ) from error
+        if isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENOTDIR):
+            reason = os.strerror(error.errno or 0).lower()
+            raise InputError(f"cannot write in {folder} ({reason}); choose another folder with --out") from error
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace ``path`` in one step; a failure leaves the old file and no debris."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename durable, where the system lets folders be synced."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def plain(value: Any) -> Any:
+    """Values as JSON has them; non-finite numbers become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_bytes(path, (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path, what: str) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"expected {what} at {path}, found none") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged: it is not the JSON of {what} ({error})") from None
+
+
+def pack(arrays: Mapping[str, Any]) -> bytes:
+    """Named arrays as safetensors."""
+    return save_tensors({name: np.ascontiguousarray(np.asarray(array)) for name, array in arrays.items()})
+
+
+def unpack(content: bytes, path: Path) -> dict[str, np.ndarray]:
+    try:
+        return load_tensors(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"{path} is damaged: it is no safetensors file ({error})") from None

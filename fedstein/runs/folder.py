@@ -1,0 +1,145 @@
+"""The run folder: what is in it, and how it is opened, appended to and cut back."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fedstein.data import Dataset
+from fedstein.engines.base import ClientInfo
+from fedstein.errors import InputError
+from fedstein.runs.config import Config, load_config
+from fedstein.runs.files import disk_errors, pack, plain, read_json, unpack, write_bytes, write_json
+
+PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
+
+
+class RunFolder:
+    """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``, ``checkpoint/``,
+    ``posterior.safetensors``, ``summary.json``."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.rounds_file = path / "rounds.jsonl"
+        self.checkpoint = path / "checkpoint"
+        self.summary_file = path / "summary.json"
+
+    @classmethod
+    def create(cls, path: Path, config: Config, clients: Sequence[ClientInfo], dataset: Dataset) -> RunFolder:
+        """A new folder with everything that is known before the first round. Refuses one that holds anything."""
+        refuse_used(path)
+        folder = cls(path)
+        with disk_errors(path):
+            folder.checkpoint.mkdir(parents=True, exist_ok=True)
+            write_json(path / "environment.json", environment(config))
+            write_json(path / "clients.json", [client._asdict() for client in clients])
+            write_json(path / "data.json", describe(dataset))
+            write_bytes(folder.rounds_file, b"")
+            write_bytes(path / "config.toml", config.to_toml().encode())
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunFolder, Config]:
+        """An existing run."""
+        if not (path / "config.toml").is_file():
+            raise InputError(
+                f"{path} is not a run folder: it has no config.toml; expected the folder of an earlier run"
+            )
+        return cls(path), load_config(path / "config.toml")
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """One line of ``rounds.jsonl``."""
+        line = json.dumps(plain(record), allow_nan=False) + "\n"
+        with disk_errors(self.path), self.rounds_file.open("ab") as file:
+            file.write(line.encode())
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rounds that were written whole; a torn last line does not count."""
+        return [json.loads(line) for line in self._lines()]
+
+    def cut_back(self, rounds: int) -> None:
+        """Drop the lines after that round: the checkpoint knows nothing of them."""
+        lines = self._lines()
+        if len(lines) < rounds:
+            raise InputError(
+                f"{self.rounds_file} has {len(lines)} rounds but the checkpoint is of round {rounds}: it was cut or "
+                "replaced; restore it, or start the run anew in another folder"
+            )
+        for number, line in enumerate(lines[:rounds], start=1):
+            try:
+                sound = json.loads(line)["round"] == number
+            except (ValueError, KeyError, TypeError):
+                sound = False
+            if not sound:
+                raise InputError(f"{self.rounds_file}, line {number} is damaged: expected the record of round {number}")
+        with disk_errors(self.path):
+            write_bytes(self.rounds_file, b"".join(lines[:rounds]))
+
+    def _lines(self) -> list[bytes]:
+        if not self.rounds_file.is_file():
+            raise InputError(f"expected {self.rounds_file}, found none; {self.path} is not a whole run folder")
+        return [line for line in self.rounds_file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+    def write_posterior(self, particles: Any) -> None:
+        with disk_errors(self.path):
+            write_bytes(self.path / "posterior.safetensors", pack({"particles": particles}))
+
+    def read_posterior(self) -> Any:
+        path = self.path / "posterior.safetensors"
+        if not path.is_file():
+            raise InputError(f"{self.path} has no posterior yet: the run has not ended; fedstein resume {self.path}")
+        arrays = unpack(path.read_bytes(), path)
+        if "particles" not in arrays or arrays["particles"].ndim != 2:
+            raise InputError(f"{path} is damaged: expected a tensor 'particles' of shape N x d")
+        return arrays["particles"]
+
+    def data_facts(self) -> dict[str, Any]:
+        return read_json(self.path / "data.json", "the description of the data")
+
+
+def refuse_used(path: Path) -> None:
+    """An output folder must be new or empty."""
+    if path.is_file():
+        raise InputError(f"{path} is a file; choose a folder with --out")
+    if (path / "config.toml").exists():
+        raise InputError(
+            f"{path} already holds a run; choose another folder with --out, or continue it with: fedstein resume {path}"
+        )
+    if path.is_dir() and any(path.iterdir()):
+        raise InputError(f"{path} is not empty; choose a new or empty folder with --out")
+
+
+def environment(config: Config) -> dict[str, Any]:
+    """What the bits depend on besides the config."""
+    import jax
+
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "device": jax.devices()[0].device_kind,
+        "platform": jax.default_backend(),
+        "threads": config.engine.threads,
+        "precision": config.engine.precision,
+    }
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """What a later prediction needs to know of the data: columns, scales, labels. No rows."""
+    return {
+        "name": dataset.name,
+        "task": dataset.task,
+        "features": list(dataset.feature_names),
+        "mean": dataset.mean.tolist(),
+        "scale": dataset.scale.tolist(),
+        "classes": dataset.classes,
+        "labels": list(dataset.label_names),
+        "target_mean": dataset.target_mean,
+        "target_scale": dataset.target_scale,
+        "train_rows": len(dataset.train_x),
+        "test_rows": len(dataset.test_x),
+    }

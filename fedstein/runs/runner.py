@@ -1,0 +1,129 @@
+"""Running and resuming: the round loop with its files, its checkpoints and its interruptions."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedstein import metrics
+from fedstein.errors import FedsteinError, InputError
+from fedstein.protocol import RunState, first, play
+from fedstein.runs import checkpoint
+from fedstein.runs.config import Config
+from fedstein.runs.files import disk_errors, write_json
+from fedstein.runs.folder import RunFolder
+from fedstein.runs.wiring import Wired, load_dataset, selected_counts, wire
+
+OnRound = Callable[[Mapping[str, Any]], None]
+
+
+class Interrupted(FedsteinError):
+    """The user stopped the run; it can go on later."""
+
+
+def start(wired: Wired, out: Path, on_round: OnRound) -> dict[str, Any]:
+    """A new run in a new folder; returns the summary."""
+    folder = RunFolder.create(out, wired.config, wired.engine.clients, wired.dataset)
+    return carry_on(folder, wired, first(wired.parts), on_round)
+
+
+def open_run(path: Path) -> tuple[RunFolder, Config]:
+    """An unfinished run, checked as far as that is possible without computing."""
+    folder, config = RunFolder.open(path)
+    if folder.summary_file.exists():
+        raise InputError(f"{path} is finished: all {config.rounds} rounds are done; see summary.json")
+    return folder, config
+
+
+def resume(folder: RunFolder, config: Config, on_start: Callable[[int], None], on_round: OnRound) -> dict[str, Any]:
+    """Go on from the last checkpoint, or from the beginning where there is none yet."""
+    wired = wire(config, load_dataset(config.to_dict()))
+    if (folder.checkpoint / "manifest.json").exists():
+        state = checkpoint.load(folder.checkpoint, config, wired.engine)
+    else:
+        state = first(wired.parts)
+    folder.cut_back(state.round)
+    on_start(state.round)
+    return carry_on(folder, wired, state, on_round)
+
+
+def carry_on(folder: RunFolder, wired: Wired, state: RunState, on_round: OnRound) -> dict[str, Any]:
+    """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind."""
+    saved = state.round
+
+    def save() -> None:
+        nonlocal saved
+        if state.round > saved:
+            checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
+            saved = state.round
+
+    rounds = play(wired.parts, state)
+    with stop_requests() as stopping:
+        while state.round < wired.config.rounds:
+            try:
+                done, record = next(rounds)
+            except FedsteinError:  # the round came to nothing: the clients are where the last one left them
+                save()
+                raise
+            folder.append(record)
+            state = done
+            on_round(record)
+            if state.round % wired.config.checkpoint.every == 0:
+                save()
+            if stopping() and state.round < wired.config.rounds:
+                save()
+                raise Interrupted(f"stopped after round {state.round}; continue with: fedstein resume {folder.path}")
+        save()
+    return finish(folder, wired, state)
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C (or a termination) asks for a stop after the round; a second one stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def finish(folder: RunFolder, wired: Wired, state: RunState) -> dict[str, Any]:
+    """The posterior and the summary; the summary comes last and says that the run is whole."""
+    folder.write_posterior(state.server["particles"])
+    summary = summarise(folder.records(), len(wired.engine.clients))
+    summary["reliability"] = wired.evaluation.reliability(state.server)
+    with disk_errors(folder.path):
+        write_json(folder.summary_file, summary)
+    return summary
+
+
+def summarise(records: list[dict[str, Any]], clients: int) -> dict[str, Any]:
+    """``summary.json`` from the lines of ``rounds.jsonl``."""
+    return {
+        "status": "finished",
+        "rounds": len(records),
+        "final": {metric: records[-1][metric] for metric in metrics.METRICS},
+        "tail": metrics.tail(records),
+        "bytes_down": sum(record["bytes_down"] for record in records),
+        "bytes_up": sum(record["bytes_up"] for record in records),
+        "row_gradients": {
+            kind: sum(record["row_gradients"][kind] for record in records) for kind in ("train", "site", "report")
+        },
+        "selected_counts": selected_counts(records, clients),
+        "seconds": sum(record["seconds"] for record in records),
+    }

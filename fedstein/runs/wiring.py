@@ -1,0 +1,145 @@
+"""Names become objects: the one place that knows them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein import data
+from fedstein.algorithms import ALGORITHMS, Algorithm
+from fedstein.client import ClientProgram
+from fedstein.engines.local import LocalEngine
+from fedstein.errors import InputError
+from fedstein.models import MODELS, Model
+from fedstein.predictive import Evaluation
+from fedstein.protocol import Parts
+from fedstein.runs.config import Config
+from fedstein.runs.defaults import FILE_KEYS, Facts
+from fedstein.selection import SCHEMES, Scheme
+from fedstein.sites import SITES
+from fedstein.stein.adagrad import AdaGrad
+
+
+class Wired(NamedTuple):
+    """A run that is ready to start."""
+
+    config: Config
+    dataset: data.Dataset
+    parts: Parts
+    engine: LocalEngine
+    evaluation: Evaluation
+
+
+def load_dataset(raw: Mapping[str, Any]) -> data.Dataset:
+    """The dataset that the ``[data]`` of a raw or resolved config names."""
+    settings = raw.get("data", {})
+    name = settings.get("name", "covertype")
+    given = {key: settings[key] for key in FILE_KEYS if key in settings} if name == "file" else {}
+    return data.load(name, **given)
+
+
+def facts_of(dataset: data.Dataset) -> Facts:
+    return Facts(dataset.task, dataset.classes, len(dataset.client_names))
+
+
+def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
+    """The training rows of each client."""
+    settings = config.partition.model_dump(exclude_none=True)
+    return data.partition(dataset, settings.pop("kind"), seed=config.seed, **settings)
+
+
+def build_model(config: Config, features: int, classes: int, task: str) -> Model:
+    """The model of the config for rows of that many features."""
+    info = MODELS[config.model.kind]
+    if info.task != task:
+        raise InputError(
+            f"model.kind = {config.model.kind!r} is for {info.task}, but data.name = {config.data.name!r} is {task}; "
+            f"choose one of: {', '.join(k for k, i in MODELS.items() if i.task == task)}"
+        )
+    if config.model.kind == "blr" and classes != 2:
+        raise InputError(f"model.kind = 'blr' needs two classes, the data has {classes}; choose 'bnn_classifier'")
+    return _model(config.model.model_dump_json(exclude_none=True), features, classes)
+
+
+@lru_cache(maxsize=16)
+def _model(settings: str, features: int, classes: int) -> Model:
+    given = json.loads(settings)
+    return MODELS[given.pop("kind")].build(features, classes, **given)
+
+
+def build_program(config: Config, model: Model) -> ClientProgram:
+    """What a client computes; it needs the config and nothing of the others' data."""
+    algorithm, scheme = build_algorithm(config, model), build_scheme(config)
+    rows = config.selection.report_rows or 0
+    size = config.algorithm.batch_size
+    return ClientProgram(model, algorithm, scheme, seed=config.seed, batch_size=size, rows=rows)
+
+
+def build_algorithm(config: Config, model: Model) -> Algorithm:
+    """Equal settings on the same model give the same object, so that several runs in a process compile once."""
+    return _algorithm(model, config.algorithm.model_dump_json(), config.sites.model_dump_json())
+
+
+@lru_cache(maxsize=16)
+def _algorithm(model: Model, algorithm_settings: str, site_settings: str) -> Algorithm:
+    settings, site_only = (
+        {key: value for key, value in json.loads(text).items() if value is not None}
+        for text in (algorithm_settings, site_settings)
+    )
+    optimiser = AdaGrad(settings["step_size"], settings["epsilon"])
+    site = SITES[site_only.pop("kind")].build(model, steps=settings["distill_steps"], optimiser=optimiser, **site_only)
+    return ALGORITHMS[settings["kind"]].build(
+        model,
+        site,
+        particles=settings["particles"],
+        steps=settings["local_steps"],
+        batch_size=settings["batch_size"],
+        temperature=settings["temperature"],
+        optimiser=optimiser,
+    )
+
+
+def build_scheme(config: Config) -> Scheme:
+    return _scheme(config.selection.kind, config.selection.order)
+
+
+@lru_cache(maxsize=16)
+def _scheme(kind: str, order: str | None) -> Scheme:
+    return SCHEMES[kind].build(**({"order": order} if order else {}))
+
+
+def wire(config: Config, dataset: data.Dataset) -> Wired:
+    """Everything in process."""
+    model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
+    program = build_program(config, model)
+    rows = split_rows(config, dataset)
+    shards = [program.shard(dataset.train_x[index], dataset.train_y[index]) for index in rows]
+    engine = LocalEngine(program, shards, dataset.client_names if config.partition.kind == "given" else None)
+    evaluation = Evaluation(model, dataset)
+    return Wired(config, dataset, make_parts(config, program, engine, evaluation), engine, evaluation)
+
+
+def make_parts(config: Config, program: ClientProgram, engine: LocalEngine, evaluation: Evaluation) -> Parts:
+    return Parts(
+        program=program,
+        engine=engine,
+        evaluate=evaluation,
+        seed=config.seed,
+        rounds=config.rounds,
+        per_round=config.selection.per_round,
+        pool=config.selection.pool or 0,
+        evaluate_every=config.evaluate.every,
+    )
+
+
+def selected_counts(records: Sequence[Mapping[str, Any]], clients: int) -> list[int]:
+    """How often each client was selected."""
+    counts = np.zeros(clients, int)
+    for record in records:
+        for client in record["selected"]:
+            counts[client] += 1
+    return counts.tolist()

@@ -1,0 +1,242 @@
+"""The command line as people meet it: real processes, exit codes, one-line errors, what is printed where."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SMALL = (
+    "partition.clients=4",
+    "partition.rows_per_client=60",
+    "algorithm.particles=5",
+    "algorithm.local_steps=3",
+    "algorithm.distill_steps=2",
+    "algorithm.batch_size=25",
+    "engine.threads=1",
+    "rounds=4",
+)
+
+
+def fedstein(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from fedstein.cli import main; main()", *map(str, arguments)]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, check=False)
+
+
+def settings(*more: str) -> list[str]:
+    return [part for setting in (*SMALL, *more) for part in ("--set", setting)]
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit 2, one line on standard error, no traceback."""
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("fedstein: ")
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    result = fedstein("run", *settings(), "--out", folder, "--seed", "3")
+    assert result.returncode == 0, result.stderr
+    return folder, result.stdout
+
+
+def test_run_prints_plain_lines_in_a_pipe_and_ends_with_a_table_and_the_place(finished):
+    folder, out = finished
+    lines = out.splitlines()
+    assert lines[0].startswith("blr on covertype: 4 clients")
+    assert [line.split()[1] for line in lines if line.startswith("round ")] == ["1/4", "2/4", "3/4", "4/4"]
+    assert "accuracy" in out
+    assert "\x1b" not in out, "no animation without a terminal"
+    assert str(folder) in lines[-1]
+    assert json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])["round"] == 1
+
+
+def test_the_resolved_config_repeats_the_run_bit_for_bit(finished, tmp_path):
+    folder, _ = finished
+    again = fedstein("run", folder / "config.toml", "--out", tmp_path / "again", "--quiet")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    names = ("posterior.safetensors", "config.toml")
+    assert all((folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in names)
+
+
+def test_float64_runs_end_in_float64(tmp_path):
+    from safetensors.numpy import load_file
+
+    result = fedstein("run", *settings("engine.precision=float64"), "--out", tmp_path / "r", "--quiet")
+    assert result.returncode == 0, result.stderr
+    assert load_file(tmp_path / "r" / "posterior.safetensors")["particles"].dtype == np.float64
+
+
+def test_without_out_a_free_folder_is_chosen(tmp_path):
+    for _ in range(2):
+        assert fedstein("run", *settings("rounds=1"), "--quiet", cwd=tmp_path).returncode == 0
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["covertype-ksd-seed0", "covertype-ksd-seed0-2"]
+
+
+def test_a_key_that_is_not_used_is_said(tmp_path):
+    result = fedstein("run", *settings("rounds=1", "selection.order=seeded"), "--out", tmp_path / "r", "--quiet")
+    assert result.returncode == 0
+    assert result.stderr == "fedstein: note: selection.order is not used: selection.kind is 'ksd'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--set", "selection.kind=kds"], ["did you mean 'ksd'", "round_robin, random, ksd, hip"]),
+        (["run", "--set", "algorithm.partciles=9"], ["did you mean 'particles'"]),
+        (["run", "--set", "data.name=covertyp"], ["did you mean 'covertype'"]),
+        (["run", "--set", "algorithm.particles=1"], ["algorithm.particles", "got 1"]),
+        (["run", "--set", "partition.clients=50000"], ["50000", "partition.clients"]),
+        (["run", "--set", "partition.rows_per_client=5000"], ["rows_per_client"]),
+        (["run", "--set", "model.kind=bnn_regressor"], ["regression", "blr, bnn_classifier"]),
+        (["run", "--set", "data.name=mnist", "--set", "model.kind=blr"], ["two classes", "bnn_classifier"]),
+        (["run", "nowhere.toml"], ["nowhere.toml", "found none"]),
+        (["run", "--sed", "3"], ["--sed"]),
+        (["run", "--seed", "x"], ["'x'"]),
+        (["rnu"], ["rnu"]),
+        (["resume", "nowhere"], ["nowhere", "not a run folder"]),
+        (["report", "nowhere"], ["nowhere"]),
+        (["predict", "nowhere", "x.csv"], ["nowhere", "not a run folder"]),
+        (["data", "get", "iris"], ["iris", "covertype"]),
+        (["run", "--set", "data.name=covertype-full"], ["fedstein data get covertype"]),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(arguments, words, tmp_path):
+    result = fedstein(*arguments, cwd=tmp_path, FEDSTEIN_CACHE=str(tmp_path / "cache"))
+    assert_refused(result, *words)
+    assert not (tmp_path / "runs").exists(), "nothing is written before the input is known to be right"
+
+
+def test_a_folder_that_holds_something_is_refused(finished, tmp_path):
+    folder, _ = finished
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert_refused(fedstein("run", *settings(), "--out", folder), "already holds a run", "fedstein resume")
+    (tmp_path / "note.txt").write_text("mine")
+    assert_refused(fedstein("run", *settings(), "--out", tmp_path), "not empty")
+    assert_refused(fedstein("run", *settings(), "--out", tmp_path / "note.txt"), "is a file")
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert_refused(fedstein("resume", folder), "finished")
+
+
+def test_predict_writes_probabilities_and_checks_columns(finished, tmp_path):
+    from fedstein.data import load
+
+    folder, _ = finished
+    facts = json.loads((folder / "data.json").read_text())
+    test_x = load("covertype").test_x[:7].astype(float) * facts["scale"] + facts["mean"]
+    rows = tmp_path / "rows.csv"
+    with rows.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*facts["features"], "extra"])
+        writer.writerows([[*row, "ignored"] for row in test_x])
+    result = fedstein("predict", folder, rows)
+    assert result.returncode == 0, result.stderr
+    table = list(csv.DictReader(result.stdout.splitlines()))
+    assert len(table) == 7
+    for line in table:
+        probabilities = {label: float(line[f"p_{label}"]) for label in facts["labels"]}
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
+        assert line["prediction"] == max(probabilities, key=probabilities.__getitem__)
+    to_file = fedstein("predict", folder, rows, "--out", tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text() == result.stdout
+    assert "7 predictions" in to_file.stdout
+    (tmp_path / "short.csv").write_text("a,b\n1,2\n")
+    assert_refused(fedstein("predict", folder, tmp_path / "short.csv"), facts["features"][0])
+    text = rows.read_text().splitlines()
+    text[1] = "nan," + text[1].split(",", 1)[1]
+    (tmp_path / "nan.csv").write_text("\n".join(text))
+    assert_refused(fedstein("predict", folder, tmp_path / "nan.csv"), facts["features"][0])
+
+
+def test_report_writes_a_page_and_pictures(finished, tmp_path):
+    folder, _ = finished
+    result = fedstein("report", folder, "--out", tmp_path / "report")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "report" / "report.html").stat().st_size > 5_000
+    assert list((tmp_path / "report" / "figures").glob("*.png"))
+
+
+def test_lists_name_everything():
+    from fedstein.cli.listing import registries
+
+    result = fedstein("list", COLUMNS="200")
+    assert result.returncode == 0
+    for _, name, about in registries():
+        assert name in result.stdout
+        assert about in result.stdout
+    for name in ("covertype", "mnist-full", "CC BY-SA 3.0"):
+        assert name in fedstein("data", "list", COLUMNS="120").stdout
+
+
+def test_help_and_version_are_quick_because_nothing_heavy_is_imported():
+    script = "import sys, fedstein.cli\ntry: fedstein.cli.main([sys.argv[1]])\nexcept SystemExit as e: code = e.code\n"
+    script += "assert not code and 'jax' not in sys.modules and 'matplotlib' not in sys.modules"
+    for flag in ("--help", "--version"):
+        assert subprocess.run([sys.executable, "-c", script, flag], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a,b,label\n" + "1,2,0\n3,nan,1\n" * 30, ["finite", "'b'"]),
+        ("a,b,label\n" + "1,2,0\n3,oops,1\n" * 30, ["'b'", "oops"]),
+        ("a,b,label\n", ["row"]),
+        ("", []),
+    ],
+)
+def test_a_file_of_ones_own_is_checked(content, words, tmp_path):
+    (tmp_path / "mine.csv").write_text(content)
+    result = fedstein("run", "--set", "data.name=file", "--set", f"data.path={tmp_path / 'mine.csv'}", cwd=tmp_path)
+    assert_refused(result, *words)
+
+
+def test_a_file_with_a_client_column_trains_those_clients(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["a,b,clinic,label"]
+    for row in range(200):
+        a, b = rng.normal(size=2)
+        lines.append(f"{a:.4f},{b:.4f},{'north' if row % 3 else 'south'},{'ill' if a + b > 0 else 'well'}")
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    more = [
+        "data.name=file",
+        f"data.path={tmp_path / 'mine.csv'}",
+        "data.client=clinic",
+        "data.target=label",
+        "rounds=8",
+    ]
+    arguments = [part for setting in more for part in ("--set", setting)]
+    result = fedstein("run", *arguments, "--out", tmp_path / "r", "--quiet")
+    assert result.returncode == 0, result.stderr
+    clients = json.loads((tmp_path / "r" / "clients.json").read_text())
+    assert [client["name"] for client in clients] == ["north", "south"]
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["final"]["accuracy"] > 0.8
+
+
+def test_a_full_disk_is_one_line_and_exit_2_and_the_run_can_go_on(tmp_path):
+    """The limit on file sizes fails writes with a real error of the system, as a full disk does."""
+    script = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))\n"
+        "from fedstein.cli import main\nmain(sys.argv[1:])"
+    )
+    arguments = ["run", *settings("rounds=40", "checkpoint.every=1"), "--out", str(tmp_path / "r"), "--quiet"]
+    command = [sys.executable, "-c", script, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert_refused(result, "no room left", "fedstein resume")
+    assert not list((tmp_path / "r").rglob("*.tmp")), "no debris"
+    done = json.loads((tmp_path / "r" / "checkpoint" / "manifest.json").read_text())["round"]
+    assert 1 <= done < 40
+    again = fedstein("resume", tmp_path / "r", "--quiet")
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["rounds"] == 40

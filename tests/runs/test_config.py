@@ -1,0 +1,142 @@
+"""The config: defaults, validation, and one clear sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from fedstein.algorithms import ALGORITHMS
+from fedstein.data import DATASETS, PARTITIONS
+from fedstein.errors import InputError
+from fedstein.models import MODELS
+from fedstein.runs.config import SECTIONS, load_config, merge, parse_setting, resolve
+from fedstein.runs.defaults import BY_KIND, Facts, kinds
+from fedstein.selection import SCHEMES
+from fedstein.sites import SITES
+
+BINARY = Facts("classification", 2)
+
+
+def test_the_default_is_the_papers_covertype_run():
+    config, notes = resolve({}, BINARY)
+    assert notes == []
+    assert (config.data.name, config.model.kind, config.selection.kind) == ("covertype", "blr", "ksd")
+    assert (config.partition.kind, config.partition.clients, config.partition.rows_per_client) == (
+        "label_ratio",
+        30,
+        500,
+    )
+    assert (config.algorithm.particles, config.algorithm.local_steps, config.algorithm.temperature) == (20, 10, 1.0)
+    assert config.engine.threads >= 1, "0 is replaced by the number used"
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "file"])
+def test_every_dataset_has_defaults_that_validate_and_survive_the_run_folder(name, tmp_path):
+    info = DATASETS[name]
+    config, notes = resolve({"data": {"name": name}}, Facts(info.task, info.classes))
+    assert notes == []
+    assert MODELS[config.model.kind].task == info.task
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    assert load_config(tmp_path / "config.toml") == config
+    assert resolve(tomllib.loads(config.to_toml()), Facts(info.task, info.classes)) == (config, [])
+
+
+def test_mnist_gets_the_network_and_its_step_size():
+    config, _ = resolve({"data": {"name": "mnist"}}, Facts("classification", 9))
+    assert (config.model.kind, config.model.hidden, config.algorithm.step_size) == ("bnn_classifier", [100], 1e-3)
+    assert (config.partition.kind, config.partition.classes, config.partition.clients) == ("classes_per_client", 3, 27)
+
+
+def test_rows_per_client_follow_the_suggestion_only_with_the_suggested_clients():
+    assert resolve({"partition": {"clients": 7}}, BINARY)[0].partition.rows_per_client == 0
+    assert resolve({"partition": {"clients": 30}}, BINARY)[0].partition.rows_per_client == 500
+
+
+def test_registries_and_config_agree():
+    registries = {
+        "model": MODELS,
+        "sites": SITES,
+        "selection": SCHEMES,
+        "algorithm": ALGORITHMS,
+        "partition": PARTITIONS,
+    }
+    for section, registry in registries.items():
+        assert set(kinds(section)) == set(registry)
+        for kind, settings in BY_KIND[section].items():
+            assert set(settings) <= set(SECTIONS[section].model_fields), (section, kind)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["selection.kind=kds"], ["selection.kind", "'kds'", "did you mean 'ksd'", "round_robin, random, ksd, hip"]),
+        (["algorithm.partciles=3"], ["'partciles'", "did you mean 'particles'", "local_steps"]),
+        (["selction.kind=ksd"], ["'selction'", "did you mean 'selection'"]),
+        (["algorithm.particles=1"], ["algorithm.particles", "greater than or equal to 2", "got 1"]),
+        (["algorithm.local_steps=0"], ["algorithm.local_steps", "got 0"]),
+        (["algorithm.distill_steps=0"], ["algorithm.distill_steps", "got 0"]),
+        (["sites.bandwidth=0"], ["sites.bandwidth", "greater than 0"]),
+        (["sites.bandwidth=-1"], ["sites.bandwidth", "got -1"]),
+        (["sites.bandwidth=nan"], ["sites.bandwidth", "got nan"]),
+        (["algorithm.temperature=inf"], ["algorithm.temperature", "got inf"]),
+        (["algorithm.step_size=big"], ["algorithm.step_size", "got 'big'"]),
+        (["rounds=0"], ["rounds", "got 0"]),
+        (["seed=-1"], ["seed", "got -1"]),
+        (["partition.clients=0"], ["partition.clients", "got 0"]),
+        (["selection.per_round=31"], ["per_round = 31", "clients = 30"]),
+        (["selection.pool=31"], ["pool = 31", "use 0"]),
+        (["selection.pool=2", "selection.per_round=3"], ["pool = 2", "per_round = 3"]),
+        (["model.start=fan_in"], ["model.start", "blr", "prior, wide"]),
+        (["sites.density=lgo"], ["sites.density", "did you mean 'log'"]),
+        (["data=3"], ["[data]", "section"]),
+        (["rounds.x=3"], ["rounds", "section"]),
+        (["a.b.c=1"], ["3 levels"]),
+        (["selection"], ["section.key=value", "'selection'"]),
+    ],
+)
+def test_wrong_settings_get_one_sentence(settings, words):
+    with pytest.raises(InputError) as caught:
+        resolve(merge({}, settings), BINARY)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_a_key_of_another_kind_is_dropped_with_a_note():
+    raw = merge({}, ["selection.kind=round_robin", "selection.pool=5", "partition.kind=iid", "partition.ratio=0.8"])
+    config, notes = resolve(raw, BINARY)
+    assert config.selection.pool is None
+    assert config.partition.ratio is None
+    assert notes == [
+        "partition.ratio is not used: partition.kind is 'iid'",
+        "selection.pool is not used: selection.kind is 'round_robin'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a.b=3", 3),
+        ("a.b=3.5", 3.5),
+        ("a.b=true", True),
+        ("a.b=[50, 20]", [50, 20]),
+        ('a.b="7"', "7"),
+        ("a.b=word", "word"),
+        ("a.b=two words", "two words"),
+        ("a.b=x=y", "x=y"),
+        ("a.b=1\nc=2", "1\nc=2"),
+    ],
+)
+def test_set_values_parse_as_toml_else_as_a_string(text, value):
+    keys, got = parse_setting(text)
+    assert keys == ["a", "b"]
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_set_does_not_change_what_was_read():
+    base = {"selection": {"kind": "ksd"}}
+    assert merge(base, ["selection.kind=hip"])["selection"]["kind"] == "hip"
+    assert base == {"selection": {"kind": "ksd"}}

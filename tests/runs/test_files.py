@@ -1,0 +1,139 @@
+"""Atomic files, checkpoints and what happens when they are damaged, foreign or torn."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedstein.errors import InputError
+from fedstein.protocol import first, play
+from fedstein.runs import checkpoint, files
+from fedstein.runs.folder import RunFolder
+
+
+@pytest.fixture
+def saved(make, tmp_path):
+    """A run after three rounds with a checkpoint of round 2: (folder, wired, state at round 3)."""
+    wired = make("selection.kind=round_robin")
+    folder = RunFolder.create(tmp_path / "r", wired.config, wired.engine.clients, wired.dataset)
+    state = first(wired.parts)
+    for done, record in play(wired.parts, state):
+        state = done
+        folder.append(record)
+        if state.round == 2:
+            checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
+        if state.round == 3:
+            break
+    return folder, wired, state
+
+
+def test_a_failing_write_leaves_the_old_file_and_no_debris(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    files.write_json(path, {"a": 1})
+
+    def broken(*_):
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr(files.os, "fsync", broken)
+    with pytest.raises(OSError, match="no space"):
+        files.write_json(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_non_finite_numbers_become_null(tmp_path):
+    files.write_json(tmp_path / "a.json", {"a": [float("nan"), float("inf"), 1.5]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [None, None, 1.5]}
+
+
+def test_a_checkpoint_writes_only_the_states_that_changed(saved):
+    folder, wired, state = saved
+    before = {p.name: p.stat().st_mtime_ns for p in folder.checkpoint.iterdir()}
+    assert {n for n in before if n.startswith("client-")} == {
+        "client-0-000002.safetensors",
+        "client-1-000002.safetensors",
+    }
+    checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
+    after = {p.name: p.stat().st_mtime_ns for p in folder.checkpoint.iterdir()}
+    for name in ("client-0-000002.safetensors", "client-1-000002.safetensors"):
+        assert after[name] == before[name], "untouched"
+    assert set(after) - set(before) == {"client-2-000003.safetensors", "server-000003.safetensors"}
+    assert set(before) - set(after) == {"server-000002.safetensors"}, "swept after the swap"
+
+
+def test_until_the_manifest_is_swapped_the_old_checkpoint_holds(saved, make, monkeypatch):
+    folder, wired, state = saved
+
+    def power_cut(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_json", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
+    fresh = make("selection.kind=round_robin")
+    restored = checkpoint.load(folder.checkpoint, fresh.config, fresh.engine)
+    assert restored.round == 2
+    assert sorted(fresh.engine.states) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["server-000002.safetensors", "client-1-000002.safetensors"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "empty"])
+def test_a_damaged_array_file_is_refused(saved, make, name, damage):
+    folder, _, _ = saved
+    path = folder.checkpoint / name
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        changed = {"truncated": content[:-9], "flipped": content[:-1] + bytes([content[-1] ^ 1]), "empty": b""}
+        path.write_bytes(changed[damage])
+    fresh = make("selection.kind=round_robin")
+    with pytest.raises(InputError, match=name):
+        checkpoint.load(folder.checkpoint, fresh.config, fresh.engine)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text[: len(text) // 2], "damaged"),
+        (lambda text: "[]", "damaged"),
+        (lambda text: json.dumps({**json.loads(text), "format": 99}), "format 99"),
+        (lambda text: json.dumps({**json.loads(text), "server": 3}), "damaged"),
+        (lambda text: json.dumps({**json.loads(text), "clients": {"x": {}}}), "damaged"),
+    ],
+)
+def test_a_damaged_manifest_is_refused(saved, make, change, words):
+    folder, _, _ = saved
+    path = folder.checkpoint / "manifest.json"
+    path.write_text(change(path.read_text()))
+    fresh = make("selection.kind=round_robin")
+    with pytest.raises(InputError, match=words):
+        checkpoint.load(folder.checkpoint, fresh.config, fresh.engine)
+
+
+def test_a_checkpoint_of_another_run_is_refused(saved, make):
+    folder, _, _ = saved
+    other = make("selection.kind=round_robin", "seed=9")
+    with pytest.raises(InputError, match="another run"):
+        checkpoint.load(folder.checkpoint, other.config, other.engine)
+
+
+def test_rounds_are_cut_back_to_the_checkpoint(saved):
+    folder, _, _ = saved
+    assert len(folder.records()) == 3
+    folder.cut_back(2)
+    assert [record["round"] for record in folder.records()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [(b"", "has 0 rounds"), (b'{"round": 1}\nnonsense\n', "line 2"), (b'{"round": 1}\n{"round": 7}\n', "line 2")],
+)
+def test_rounds_that_do_not_fit_the_checkpoint_are_refused(saved, lines, words):
+    folder, _, _ = saved
+    folder.rounds_file.write_bytes(lines)
+    with pytest.raises(InputError, match=words):
+        folder.cut_back(2)
+    assert folder.rounds_file.read_bytes() == lines, "nothing is lost"

@@ -1,0 +1,106 @@
+"""Real processes, really killed: nothing but the rounds since the last checkpoint is ever lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from reading import read_rounds
+
+BASE = [
+    "partition.clients=6",
+    "partition.rows_per_client=200",
+    "selection.per_round=2",
+    "checkpoint.every=4",
+    "engine.threads=1",
+]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-c", "from fedstein.cli import main; main()", *map(str, arguments)]
+
+
+def run_arguments(out: Path, *settings: str) -> list[str | Path]:
+    return ["run", *(part for s in (*BASE, *settings) for part in ("--set", s)), "--out", out, "--quiet"]
+
+
+def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, rounds: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        path = folder / "rounds.jsonl"
+        if path.exists() and path.read_bytes().count(b"\n") >= rounds:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"no {rounds} rounds in time; exit code {process.poll()}")
+
+
+@pytest.mark.parametrize("kind", ["ksd", "hip", "round_robin"])
+def test_a_killed_run_resumes_bit_for_bit(kind, tmp_path):
+    settings = (f"selection.kind={kind}", "rounds=60")
+    subprocess.run(command(*run_arguments(tmp_path / "whole", *settings)), check=True, timeout=300)
+    process = subprocess.Popen(command(*run_arguments(tmp_path / "cut", *settings)))
+    wait_for_rounds(process, tmp_path / "cut", 21)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    killed_at = len((tmp_path / "cut" / "rounds.jsonl").read_bytes().splitlines())
+    assert killed_at < 60, "the kill came before the end"
+    assert not (tmp_path / "cut" / "summary.json").exists()
+    resumed = subprocess.run(
+        command("resume", tmp_path / "cut"), check=True, timeout=300, capture_output=True, text=True
+    )
+    went_on_from = int(resumed.stdout.split("after round ")[1].split()[0])
+    assert killed_at - 4 <= went_on_from <= killed_at
+    assert read_rounds(tmp_path / "cut") == read_rounds(tmp_path / "whole")
+    posteriors = [(tmp_path / name / "posterior.safetensors").read_bytes() for name in ("cut", "whole")]
+    assert posteriors[0] == posteriors[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(number, tmp_path):
+    out = tmp_path / "r"
+    arguments = run_arguments(out, "rounds=100000", "checkpoint.every=1000000", "evaluate.every=1000")
+    process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True)
+    wait_for_rounds(process, out, 5)
+    process.send_signal(number)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert message.count("\n") == 1
+    assert f"fedstein resume {out}" in message
+    done = int(message.split("after round ")[1].split(";")[0])
+    assert len(read_rounds(out)) == done
+    assert f'"round": {done}' in (out / "checkpoint" / "manifest.json").read_text(), "not one round is lost"
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_at_any_moment_it_still_ends_the_same(tmp_path):
+    settings = ("selection.kind=ksd", "rounds=400", "checkpoint.every=1")
+    subprocess.run(command(*run_arguments(tmp_path / "whole", *settings)), check=True, timeout=300)
+    out, kills, draw = tmp_path / "cut", 0, random.Random(7)
+    arguments = command(*run_arguments(out, *settings))
+    while True:
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, env={**os.environ})
+        seen = len(read_rounds(out)) if (out / "rounds.jsonl").exists() else 0
+        try:
+            wait_for_rounds(process, out, min(seen + draw.randint(1, 90), 400))
+            time.sleep(
+                draw.random() * 0.03
+            )  # somewhere within a round, or within a checkpoint: most of the time is there
+        except AssertionError:
+            assert process.poll() == 0, process.stderr.read()
+        if process.poll() is None:
+            process.kill()
+            kills += 1
+        process.communicate()
+        if (out / "summary.json").exists():
+            break
+        assert kills < 60
+        if (out / "config.toml").exists():
+            arguments = command("resume", out, "--quiet")
+    assert kills >= 4, "it was killed in the middle several times"
+    assert read_rounds(out) == read_rounds(tmp_path / "whole")
