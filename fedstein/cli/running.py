@@ -63,11 +63,12 @@ def free_folder(config: Config) -> Path:
 
 
 def headline(config: Config) -> str:
-    sites = f"sites: {config.sites.kind}" + (f", {config.sites.density} density" if config.sites.density else "")
+    density = f" ({config.sites.density} density)" if config.sites.density else ""
     return (
         f"{config.model.kind} on {config.data.name}: {config.partition.clients} clients ({config.partition.kind}), "
-        f"{config.algorithm.kind} with {config.algorithm.particles} particles, {sites}, "
-        f"selection by {config.selection.kind}, {config.rounds} rounds, seed {config.seed}"
+        f"{config.rounds} rounds, seed {config.seed}\n"
+        f"{config.algorithm.kind} with {config.algorithm.particles} particles, {config.sites.kind} as sites{density}, "
+        f"selection by {config.selection.kind}"
     )
 
 

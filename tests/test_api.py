@@ -1,0 +1,123 @@
+"""``fedstein.fit``: a model and a list of clients in, a posterior that predicts out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedstein
+from fedstein.models import custom
+
+
+@pytest.fixture(scope="module")
+def clients():
+    rng = np.random.default_rng(0)
+    made = []
+    for shift in (-1.0, 0.0, 1.0):
+        x = rng.normal(shift, 1.0, size=(120, 2)).astype(np.float32)
+        made.append((x, (x.sum(axis=1) > 0).astype(int)))
+    return made
+
+
+def test_a_posterior_predicts_and_keeps_its_history(clients):
+    seen = []
+    posterior = fedstein.fit("blr", clients, test=clients[1], rounds=60, selection__kind="hip", on_round=seen.append)
+    assert posterior.particles.shape == (20, 4)
+    assert [record["round"] for record in posterior.rounds] == list(range(1, 61))
+    assert seen == posterior.rounds
+    assert posterior.rounds[-1]["accuracy"] > 0.9
+    probabilities = posterior.predict(np.array([[2.0, 2.0], [-2.0, -2.0]], np.float32))
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert probabilities[0, 1] > 0.9
+    assert probabilities[1, 0] > 0.9
+
+
+def test_without_test_rows_there_are_no_metrics(clients):
+    posterior = fedstein.fit("blr", clients, rounds=1)
+    assert posterior.rounds[0]["accuracy"] is None
+
+
+def test_settings_nested_and_flat_are_the_same(clients):
+    flat = fedstein.fit("blr", clients, rounds=2, algorithm__particles=5, selection__kind="random")
+    nested = {"rounds": 2, "algorithm": {"particles": 5}, "selection": {"kind": "random"}}
+    assert np.array_equal(fedstein.fit("blr", clients, settings=nested).particles, flat.particles)
+
+
+def test_regression_gives_mean_and_spread():
+    rng = np.random.default_rng(1)
+    clients = []
+    for _ in range(2):
+        x = rng.normal(size=(200, 1)).astype(np.float32)
+        clients.append((x, (0.5 * x[:, 0] + 0.1 * rng.normal(size=200)).astype(np.float32)))
+    posterior = fedstein.fit("bnn_regressor", clients, rounds=40, model__hidden=[10], algorithm__step_size=0.02)
+    mean, sd = posterior.predict(np.array([[1.0], [-1.0]], np.float32)).T
+    assert mean == pytest.approx([0.5, -0.5], abs=0.2)
+    assert (sd > 0).all()
+
+
+def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean():
+    """y ~ N(theta, 1), theta ~ N(0, 1), one client: the posterior is N(sum y / (n + 1), 1 / (n + 1))."""
+    y = np.random.default_rng(2).normal(1.5, 1.0, size=50).astype(np.float32)
+    model = custom(
+        1,
+        log_prior=lambda theta: -0.5 * theta[0] ** 2,
+        log_likelihood=lambda theta, x, y: -0.5 * (y - theta[0]) ** 2,
+        init=lambda key: jax.random.normal(key, (1,)),
+        predict=lambda theta, x: jnp.stack([jnp.full(len(x), theta[0]), jnp.zeros(len(x))], axis=1),
+        task="regression",
+    )
+    # With one client q / t_k is the prior again once the KDE terms cancel: the reference density leaves them out.
+    posterior = fedstein.fit(
+        model,
+        [(np.zeros((50, 1), np.float32), y)],
+        rounds=60,
+        algorithm__step_size=0.02,
+        algorithm__epsilon=1e-6,
+        algorithm__particles=40,
+        selection__kind="round_robin",
+    )
+    assert posterior.particles.mean() == pytest.approx(y.sum() / 51, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: [], "at least one client"),
+        (lambda c: [*c, (np.zeros((0, 2), np.float32), np.zeros(0, int))], "client 3 has no rows"),
+        (lambda c: [*c, (np.zeros((4, 3), np.float32), np.zeros(4, int))], "same features"),
+        (lambda c: [*c, (np.zeros((4, 2), np.float32), np.zeros(3, int))], "client 3: expected 4 targets"),
+        (lambda c: [*c, (np.full((4, 2), np.nan, np.float32), np.zeros(4, int))], "client 3: expected finite"),
+        (lambda c: [*c, (np.zeros((4, 2), np.float32), np.full(4, -1))], "labels from 0"),
+        (lambda c: [*c, (np.zeros((4, 2), np.float32), np.full(4, 0.5))], "integer labels"),
+        (lambda c: [*c, (np.zeros(4, np.float32), np.zeros(4, int))], "client 3: x"),
+        (lambda c: [*c, (np.zeros((4, 2), np.float32), np.full(4, 2))], "two classes"),
+    ],
+)
+def test_wrong_clients_are_named(clients, change, words):
+    with pytest.raises(fedstein.InputError, match=words):
+        fedstein.fit("blr", change(clients), rounds=1)
+
+
+def test_wrong_settings_are_the_configs_errors(clients):
+    with pytest.raises(fedstein.InputError, match="did you mean 'particles'"):
+        fedstein.fit("blr", clients, algorithm__partciles=3)
+    with pytest.raises(fedstein.InputError, match="blr, bnn_classifier"):
+        fedstein.fit("brl", clients)
+    with pytest.raises(fedstein.InputError, match="rows x 2"):
+        fedstein.fit("blr", clients, rounds=1).predict(np.zeros((3, 5), np.float32))
+
+
+def test_importing_touches_neither_jax_nor_its_flags():
+    script = (
+        "import sys, fedstein\n"
+        "assert 'jax' not in sys.modules\n"
+        "fedstein.stein, fedstein.models, fedstein.fit\n"
+        "import jax\n"
+        "assert not jax.config.jax_enable_x64\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
