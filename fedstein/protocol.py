@@ -133,17 +133,20 @@ def ask_candidates(
 def train_drawn(
     parts: Parts, number: int, server: Arrays, order: Sequence[int], broadcast: Arrays | None, ledger: Ledger
 ) -> tuple[Arrays, list[int], list[int], dict[str, int]]:
-    """Steps 4 to 6: clients in drawn order until enough have trained, each on the particles the last one handed on.
+    """Steps 4 to 6: clients in drawn order until enough have trained.
 
-    A candidate holds the broadcast already, so the first of them is sent nothing but the request.
+    In a serial algorithm each gets the particles the last one handed on; in a parallel one all get the same, and the
+    server takes their updates in together. A candidate that holds the broadcast already, and for which nothing has
+    changed since, is sent nothing but the request.
     """
     selected: list[int] = []
     failed: list[int] = []
+    updates: dict[int, Arrays] = {}
     work = {"train": 0, "site": 0}
     for client in order:
         if len(selected) == parts.per_round:
             break
-        holds_current = broadcast is not None and not selected
+        holds_current = broadcast is not None and not (parts.algorithm.serial and selected)
         assignment = {} if holds_current else parts.algorithm.broadcast(server)
         update = parts.engine.train(number, client, assignment, broadcast if holds_current else None)
         ledger.down += Ledger.size(assignment)
@@ -152,11 +155,18 @@ def train_drawn(
             continue
         ledger.up += Ledger.size(update)
         if not is_finite(update):
-            raise diverged(number, client)
-        server = parts.algorithm.apply(server, update)
+            raise diverged(number, f"client {client}")
         selected.append(client)
+        if parts.algorithm.serial:
+            server = parts.algorithm.apply(server, {client: update})
+        else:
+            updates[client] = update
         for kind, amount in parts.algorithm.row_gradients(parts.engine.clients[client].rows).items():
             work[kind] += amount
+    if updates:
+        server = parts.algorithm.apply(server, updates)
+        if not is_finite(server):
+            raise diverged(number, "the server")
     return server, selected, failed, work
 
 
@@ -165,10 +175,10 @@ def is_finite(arrays: Arrays) -> bool:
     return all(bool(jnp.isfinite(jnp.sum(array)) or jnp.all(jnp.isfinite(array))) for array in arrays.values())
 
 
-def diverged(number: int, client: int) -> FedsteinError:
+def diverged(number: int, who: str) -> FedsteinError:
     """The sentence a user gets when training produced a NaN or an infinity."""
     return FedsteinError(
-        f"round {number}: client {client} returned particles that are not finite (NaN or infinity); the likely cause "
-        "is a step size that is too large (algorithm.step_size) or features on very different scales; the last good "
-        "checkpoint is kept"
+        f"round {number}: {who} returned particles that are not finite (NaN or infinity); the likely cause is a step "
+        "size that is too large (algorithm.step_size) or features on very different scales; the last good checkpoint "
+        "is kept"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from jax import Array
@@ -26,5 +26,6 @@ class Algorithm(NamedTuple):
     survey: Callable[[Arrays], Survey]  # what a KSD report needs of the broadcast alone
     tilted_ksd: Callable[[Array, Survey, State, Shard, int], Array]  # -> S(q, p~_k)
     train: Callable[[Array, Arrays, State, Shard, bool], tuple[Arrays, State]]  # ..., whole shard instead of batches
-    apply: Callable[[Arrays, Arrays], Arrays]  # the server's state, an update -> the server's state
+    apply: Callable[[Arrays, Mapping[int, Arrays]], Arrays]  # the server's state, updates by client -> its new state
+    serial: bool  # whether each client of a round gets what the one before handed on, or all get the same
     row_gradients: Callable[[int], dict[str, int]]  # rows of the client that trains -> {"train", "site"}

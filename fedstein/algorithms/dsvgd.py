@@ -64,6 +64,7 @@ def dsvgd(
         survey=lambda received: site.survey(blocks(received)),
         tilted_ksd=tilted_ksd,
         train=train,
-        apply=lambda server, update: {**server, "particles": update["particles"]},
+        apply=lambda server, updates: {**server, **next(iter(updates.values()))},
+        serial=True,
         row_gradients=lambda rows: {"train": steps * min(rows, batch_size) * particles, "site": 0},
     )

@@ -22,6 +22,7 @@ def new_run(config_file: Path | None, settings: list[str], seed: int | None, out
     if seed is not None:
         raw["seed"] = seed
     check_names(raw)
+    raw = with_whole_paths(raw)
     dataset = load_dataset(raw)
     config, notes = resolve(raw, facts_of(dataset))
     for note in notes:
@@ -50,6 +51,13 @@ def resume_run(path: Path, quiet: bool) -> None:
         summary = runner.resume(folder, config, announce, on_round)
     if not quiet:
         conclude(path, summary)
+
+
+def with_whole_paths(raw: dict[str, Any]) -> dict[str, Any]:
+    """Paths in ``[data]`` made absolute: a run must find its rows again from wherever it is resumed."""
+    data = raw.get("data", {})
+    whole = {key: str(Path(data[key]).absolute()) for key in ("path", "test_path") if data.get(key)}
+    return {**raw, "data": {**data, **whole}} if whole else raw
 
 
 def free_folder(config: Config) -> Path:

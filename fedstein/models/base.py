@@ -34,7 +34,7 @@ class Model(NamedTuple):
     ]  # -> rows x classes log-probabilities, or rows x 2N (means, log-precisions)
     prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x  # rows as a dataset has them -> rows as the model wants
     kde_dim: int = 0  # the d of the reference density's normaliser; 0: all of theta
-    proper_when_divided: bool = False  # whether t_k = (local density) / p0 is always normalisable
+    prior_curvature: float | None = None  # the largest curvature of -log p0; None: it has no bound
     features: int = 0
     classes: int = 0
 

@@ -46,7 +46,7 @@ def bnn_classifier(
         log_prior=lambda blocks: gaussian_log_prior(blocks, prior_precision),
         log_likelihood=log_likelihood,
         predict=predict,
-        proper_when_divided=True,
+        prior_curvature=prior_precision,
         features=features,
         classes=classes,
     )

@@ -85,7 +85,8 @@ def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
         states = {int(client): read_arrays(folder, entry) for client, entry in manifest["clients"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from None
-    check_shapes(path, server, engine.program.first_server)
+    like = engine.program.first_server
+    check_shapes(path, server, {name: like.get(name, like["particles"]) for name in {**like, **server}})
     for client, state in states.items():
         if not 0 <= client < len(engine.clients):
             raise InputError(f"{path} names client {client}, but there are {len(engine.clients)} clients")

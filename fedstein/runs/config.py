@@ -82,6 +82,7 @@ class AlgorithmSection(Section):
     epsilon: PositiveFloat
     batch_size: Positive
     temperature: PositiveFloat
+    prior: Literal["divided", "as_written"] | None = None
 
 
 class EngineSection(Section):

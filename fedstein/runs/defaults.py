@@ -51,15 +51,21 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         data = {"standardize": True, **split, **data}
     model = {"kind": default_model(facts), **raw.get("model", {})}
     step = {"step_size": MODELS[model["kind"]].step_size, "epsilon": MODELS[model["kind"]].epsilon}
+    partition = default_partition(raw.get("partition", {}), data["name"], facts)
+    algorithm = {"kind": "dsvgd", **step, **raw.get("algorithm", {})}
+    everybody = ALGORITHMS[algorithm["kind"]].everybody
+    schedule = (
+        {"kind": "round_robin", "per_round": partition["clients"]} if everybody else {"kind": "ksd", "per_round": 1}
+    )
     full = {
         "seed": raw.get("seed", 0),
         "rounds": raw.get("rounds", ROUNDS.get(data["name"], 120)),
         "data": data,
-        "partition": default_partition(raw.get("partition", {}), data["name"], facts),
+        "partition": partition,
         "model": model,
         "sites": {"kind": "particles", **raw.get("sites", {})},
-        "selection": {"kind": "ksd", "per_round": 1, **raw.get("selection", {})},
-        "algorithm": {"kind": "dsvgd", **step, **raw.get("algorithm", {})},
+        "selection": {**schedule, **raw.get("selection", {})},
+        "algorithm": algorithm,
         "engine": {"kind": "local", "threads": 0, "precision": "float32", **raw.get("engine", {})},
         "evaluate": {"every": 1, **raw.get("evaluate", {})},
         "checkpoint": {"every": 10, **raw.get("checkpoint", {})},
@@ -67,7 +73,9 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     for section, by_kind in BY_KIND.items():
         full[section] = {**by_kind[full[section]["kind"]], **full[section]}
     if "density" in full["sites"] and "density" not in raw.get("sites", {}):
-        full["sites"]["density"] = MODELS[model["kind"]].density
+        full["sites"]["density"] = "log" if everybody else MODELS[model["kind"]].density
+    if "prior" in full["algorithm"] and "prior" not in raw.get("algorithm", {}):
+        full["algorithm"]["prior"] = MODELS[model["kind"]].parallel_prior
     return full
 
 

@@ -100,6 +100,7 @@ def _algorithm(model: Model, algorithm_settings: str, site_settings: str) -> Alg
         batch_size=settings["batch_size"],
         temperature=settings["temperature"],
         optimiser=optimiser,
+        **({"prior": settings["prior"], **site_only} if "prior" in settings else {}),
     )
 
 

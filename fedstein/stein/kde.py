@@ -34,7 +34,7 @@ class Mixture(NamedTuple):
     """One KDE factor of a target: ``sign * log kde(x; centres)``."""
 
     centres: Particles
-    sign: float
+    sign: float | Array
     norms: Array | None = None  # ||centre||^2, where they are known already
 
     def relative_to(self, origin: Particles) -> Mixture:

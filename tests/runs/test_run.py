@@ -145,10 +145,13 @@ def test_same_seed_same_bits_other_seed_other_run(run, tmp_path, kind):
     assert posterior[0] == posterior[1] != posterior[2]
 
 
-@pytest.mark.parametrize("kind", SCHEMES)
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [*((kind, "dsvgd") for kind in SCHEMES), ("hip", "parallel_dsvgd"), ("round_robin", "parallel_dsvgd")],
+)
 @pytest.mark.parametrize("stop_after", [1, 4, 5])
-def test_an_interrupted_run_resumes_to_the_same_bits(make, run, tmp_path, kind, stop_after):
-    settings = (f"selection.kind={kind}", "selection.per_round=2")
+def test_an_interrupted_run_resumes_to_the_same_bits(make, run, tmp_path, kind, algorithm, stop_after):
+    settings = (f"selection.kind={kind}", "selection.per_round=2", f"algorithm.kind={algorithm}")
     run(tmp_path / "whole", *settings)
     wired = make(*settings)
     folder = RunFolder.create(tmp_path / "cut", wired.config, wired.engine.clients, wired.dataset)

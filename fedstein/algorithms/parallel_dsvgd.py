@@ -1,0 +1,113 @@
+"""Parallel DSVGD (Kassab and Simeone): every scheduled client works from the same global particles and uploads its
+local ones; the server then runs SVGD on p0 * prod_k t_k.
+
+The uploads stand for p0 * t_k (see ``sites.particles``), so the score of the server's target is
+
+    score(p0) + sum over the clients that have uploaded of [ score(kde_k) - score(p0) ]     (prior = "divided").
+
+``prior = "as_written"`` leaves the subtraction out, as the formula reads when a KDE is taken for t_k, and so counts the
+prior once more for every client. Clients that never uploaded contribute nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.algorithms.dsvgd import dsvgd
+from fedstein.errors import InputError
+from fedstein.models.base import Blocks, Model, join
+from fedstein.shard import Shard
+from fedstein.sites.base import Site, State
+from fedstein.stein.adagrad import AdaGrad
+from fedstein.stein.kde import Mixture, offset_kde_score
+from fedstein.stein.kernels import centred
+from fedstein.stein.svgd import tilted_direction
+from fedstein.stein.walk import walk
+
+PRIORS = ("divided", "as_written")
+UPLOAD = "local-"  # the server keeps each client's last upload under this and its id
+
+
+def parallel_dsvgd(
+    model: Model,
+    site: Site,
+    *,
+    particles: int,
+    steps: int,
+    batch_size: int,
+    temperature: float,
+    optimiser: AdaGrad,
+    prior: str,
+    density: str,
+    bandwidth: float,
+) -> Algorithm:
+    """``steps`` is L, for the clients' tilted targets and for the server's."""
+    refuse_what_cannot_work(model, prior, density, bandwidth)
+    serial = dsvgd(
+        model,
+        site,
+        particles=particles,
+        steps=steps,
+        batch_size=batch_size,
+        temperature=temperature,
+        optimiser=optimiser,
+    )
+
+    def train(key: Array, received: Arrays, state: State, shard: Shard, use_all: bool) -> tuple[Arrays, State]:
+        _, state = serial.train(key, received, state, shard, use_all)
+        return {"local": state["particles"]}, state
+
+    def apply(server: Arrays, updates: Mapping[int, Arrays]) -> Arrays:
+        server = {**server, **{f"{UPLOAD}{client}": update["local"] for client, update in updates.items()}}
+        uploads = [server[name] for name in sorted(server, key=by_client) if name.startswith(UPLOAD)]
+        # Padded to a power of two with copies at sign zero, so that a growing number of uploads compiles rarely.
+        size = 1 << (len(uploads) - 1).bit_length()
+        signs = jnp.array([1.0] * len(uploads) + [0.0] * (size - len(uploads)), uploads[0].dtype)
+        stacked = jnp.stack(uploads + uploads[:1] * (size - len(uploads)))
+        return {**server, "particles": server_svgd(server["particles"], stacked, signs)}
+
+    @jax.jit
+    def server_svgd(start: Array, uploads: Array, signs: Array) -> Array:
+        blocks = model.split(start)
+        _, origin = centred(blocks)
+        prior_weight = 1 - jnp.sum(signs) if prior == "divided" else 1.0
+        pulled = partial(offset_kde_score, bandwidth=bandwidth, density=density, dim=model.kde_dim or model.dim)
+
+        def score(_: Array, theta: Blocks) -> Blocks:
+            offset = jax.tree.map(jnp.subtract, theta, origin)
+
+            def add(total: Blocks, entry: tuple[Array, Array]) -> tuple[Blocks, None]:
+                mixture = Mixture(model.split(entry[0]), entry[1]).relative_to(origin)
+                return jax.tree.map(jnp.add, total, pulled(offset, mixture)), None
+
+            of_prior = jax.tree.map(lambda s: prior_weight * s, model.prior_score(theta))
+            return jax.lax.scan(add, of_prior, (uploads, signs))[0]
+
+        return join(walk(steps, blocks, score, (), tilted_direction, optimiser))
+
+    return serial._replace(name="parallel_dsvgd", train=train, apply=apply, serial=False)
+
+
+def by_client(name: str) -> tuple[str, int]:
+    """Uploads in the order of their clients' ids, so that sums have one order."""
+    head, _, tail = name.rpartition("-")
+    return (head, int(tail)) if tail.isdigit() else (name, 0)
+
+
+def refuse_what_cannot_work(model: Model, prior: str, density: str, bandwidth: float) -> None:
+    if density == "reference":
+        raise InputError(
+            "algorithm.kind = 'parallel_dsvgd' cannot use sites.density = 'reference': its KDE scores vanish, and the "
+            "server's target would be the prior alone; set sites.density = 'log'"
+        )
+    if prior == "divided" and (model.prior_curvature is None or model.prior_curvature * bandwidth**2 > 1):
+        raise InputError(
+            f"algorithm.prior = 'divided' is improper for model {model.name!r} with sites.bandwidth = {bandwidth}: "
+            "dividing the KDE by the prior does not leave a density; set algorithm.prior = 'as_written'"
+        )
