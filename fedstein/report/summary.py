@@ -117,12 +117,17 @@ def _difference(group: Group, first: Group, metric: str) -> Difference:
     ours, theirs = ({run.seed: run.tail[metric]["mean"] for run in g.runs} for g in (group, first))
     pairs = {seed: (ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())}
     gaps = {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}
-    mean = fmean(gaps.values()) if gaps else None
-    low = high = None
-    if mean is not None and len(gaps) > 1:
-        half = float(stdtrit(len(gaps) - 1, 0.5 + LEVEL / 2)) * stdev(gaps.values()) / sqrt(len(gaps))
-        low, high = mean - half, mean + half
+    mean, low, high = paired_interval(list(gaps.values())) if gaps else (None, None, None)
     return Difference(group.label, first.label, metric, tuple(gaps), mean, low, high)
+
+
+def paired_interval(gaps: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Mean of paired differences and Student's 95% interval; no interval with fewer than two."""
+    mean = fmean(gaps)
+    if len(gaps) < 2:
+        return mean, None, None
+    half = float(stdtrit(len(gaps) - 1, 0.5 + LEVEL / 2)) * stdev(gaps) / sqrt(len(gaps))
+    return mean, mean - half, mean + half
 
 
 def _notes(groups: Sequence[Group], differences: Sequence[Difference], metric: str) -> list[str]:

@@ -1,0 +1,20 @@
+"""The paper's figures from scratch: which runs they need, running them, and what they show."""
+
+from fedstein.reproduce.claims import CLAIMS, Claim, Verdict, judge
+from fedstein.reproduce.plan import FIGURES, SETTINGS, Job, Plan, make_plan
+from fedstein.reproduce.work import work_off
+from fedstein.reproduce.write import write_results
+
+__all__ = [
+    "CLAIMS",
+    "FIGURES",
+    "SETTINGS",
+    "Claim",
+    "Job",
+    "Plan",
+    "Verdict",
+    "judge",
+    "make_plan",
+    "work_off",
+    "write_results",
+]

@@ -1,0 +1,102 @@
+"""Running jobs: each a process of its own with its own run folder, several side by side, resumable at any time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tomli_w
+
+from fedstein.errors import FedsteinError
+from fedstein.reproduce.plan import Job
+from fedstein.runs.files import disk_errors, write_bytes
+
+POLL = 0.3  # seconds
+
+
+class Working:
+    """A job that is under way."""
+
+    def __init__(self, job: Job, folder: Path, threads: int, cache: Path):
+        self.job, self.folder = job, folder
+        environment = {
+            **os.environ,
+            "JAX_COMPILATION_CACHE_DIR": str(cache),  # the seeds of one setting compile once
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        }
+        if (folder / "config.toml").exists():
+            arguments = ["resume", str(folder)]
+        else:
+            if folder.exists():  # a start that was killed before the run began; nothing is in it
+                shutil.rmtree(folder)
+            config = folder.with_name(f"{folder.name}.toml")
+            write_bytes(config, tomli_w.dumps(job.config(threads)).encode())
+            arguments = ["run", str(config), "--out", str(folder)]
+        command = [sys.executable, "-m", "fedstein", *arguments, "--quiet"]
+        self.log = folder.with_name(f"{folder.name}.log")
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=log, env=environment, start_new_session=True
+            )
+
+    def done(self) -> bool:
+        """Whether it has ended well; a job that failed is an error with its own words."""
+        if self.process.poll() is None:
+            return False
+        if not is_finished(self.folder):
+            said = self.log.read_text(errors="replace").strip().splitlines()
+            raise FedsteinError(f"the run {self.job.name} failed: {said[-1] if said else self.process.returncode}")
+        self.log.unlink(missing_ok=True)
+        return True
+
+    def stop(self) -> None:
+        """Ask for a checkpoint and an end, then insist."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def work_off(
+    jobs: Sequence[Job], out: Path, workers: int, on_progress: Callable[[float, str], None]
+) -> dict[Job, Path]:
+    """Run what is not finished yet; ``on_progress`` gets the share of the work that is done and what is under way."""
+    folders = {job: out / "runs" / job.name for job in jobs}
+    with disk_errors(out):
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+    waiting = [job for job in jobs if not is_finished(folders[job])]
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    whole = sum(job.weight for job in jobs)
+    working: list[Working] = []
+    try:
+        while waiting or working:
+            while waiting and len(working) < workers:
+                job = waiting.pop(0)
+                working.append(Working(job, folders[job], threads, out / ".jax-cache"))
+            time.sleep(POLL)
+            working = [entry for entry in working if not entry.done()]
+            left = sum(job.weight for job in waiting)
+            left += sum(e.job.weight * (1 - rounds_done(e.folder) / e.job.rounds) for e in working)
+            on_progress(1 - left / whole, ", ".join(entry.job.name for entry in working))
+    finally:
+        for entry in working:
+            entry.stop()
+    on_progress(1.0, "")
+    return folders
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / "summary.json").is_file()
+
+
+def rounds_done(folder: Path) -> int:
+    try:
+        return (folder / "rounds.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
