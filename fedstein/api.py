@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from fedstein.errors import InputError
 from fedstein.metrics import METRICS
 from fedstein.models import MODELS, Model
 from fedstein.predictive import Evaluation, Predictive, mixture_moments
-from fedstein.runs.config import Config, merge, resolve
+from fedstein.runs.config import Config, merge, resolve, unknown
 from fedstein.runs.defaults import Facts
 from fedstein.runs.wiring import build_model, build_program, make_parts
 
@@ -36,6 +37,8 @@ class Posterior:
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Rows x classes probabilities averaged over particles; for regression rows x 2, mean and sd."""
         x = as_rows(x, "x", self.model.features)
+        if len(x) == 0:
+            return np.zeros((0, self.model.classes or 2))
         out = Predictive(self.model, x)(jnp.asarray(self.particles))
         return np.exp(out) if self.model.task == "classification" else np.stack(mixture_moments(out), axis=1)
 
@@ -55,37 +58,28 @@ def fit(
     (``fedstein.models.custom``). Settings are those of the config file, either nested
     (``settings={"selection": {"kind": "hip"}}``) or flat, with two underscores for the dot
     (``selection__kind="hip"``, ``rounds=60``). ``test`` rows give metrics each round. Features are used as they come:
-    scale them first. Float precision follows JAX's x64 flag.
+    scale them first. Precision follows JAX's x64 flag; float64 arrays without it are refused.
     """
-    if not clients:
+    pairs = [as_client(pair, f"client {k}") for k, pair in enumerate(clients)]
+    if not pairs:
         raise InputError("expected at least one client as (x, y), got none")
-    rows = [(as_rows(x, f"client {k}: x"), np.asarray(y)) for k, (x, y) in enumerate(clients)]
-    widths = {x.shape[1] for x, _ in rows}
+    widths = {x.shape[1] for x, _ in pairs}
     if len(widths) > 1:
         raise InputError(f"expected every client to have the same features, got {sorted(widths)} columns")
-    task = (
-        MODELS[model].task if isinstance(model, str) and model in MODELS else getattr(model, "task", "classification")
-    )
-    joined = as_dataset(rows, test, task, model)
-    raw = merge(dict(settings or {}), [])
-    for key, value in flat.items():
-        section, _, name = key.partition("__")
-        if name:
-            raw[section] = {**raw.get(section, {}), name: value}
-        else:
-            raw[section] = value
-    if isinstance(model, str):
-        raw["model"] = {**raw.get("model", {}), "kind": model}
-    raw["data"] = {"name": "file"}
-    raw["partition"] = {"kind": "given", "clients": len(rows)}
-    precision = str(jnp.result_type(float))
-    raw["engine"] = {"threads": 0, **raw.get("engine", {}), "precision": precision}
-    config, _ = resolve(raw, Facts(joined.task, joined.classes, len(rows)))
-    built = model if isinstance(model, Model) else build_model(config, widths.pop(), joined.classes, joined.task)
+    raw = gather(settings or {}, flat, model)
+    task = model.task if isinstance(model, Model) else MODELS[raw["model"]["kind"]].task
+    joined = as_dataset(pairs, as_client(test, "test") if test is not None else None, task, model)
+    config, notes = resolve(raw, Facts(joined.task, joined.classes, len(pairs)))
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    if isinstance(model, Model):
+        built = model
+        config = config.model_copy(update={"model": config.model.model_construct(kind="custom")})
+    else:
+        built = build_model(config, widths.pop(), joined.classes, joined.task)
     program = build_program(config, built)
-    engine = LocalEngine(program, [program.shard(x, y) for x, y in split_like(joined, rows)])
-    evaluation = Evaluation(built, joined)
-    parts = make_parts(config, program, engine, evaluation)
+    engine = LocalEngine(program, [program.shard(x, y) for x, y in split_like(joined, pairs)])
+    parts = make_parts(config, program, engine, Evaluation(built, joined))
     if test is None:
         nothing: dict[str, float | None] = dict.fromkeys(METRICS)
         parts = parts._replace(evaluate=lambda server: nothing)
@@ -98,33 +92,97 @@ def fit(
     return Posterior(built, np.asarray(last.server["particles"]), records, config)
 
 
+def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Model) -> dict[str, Any]:
+    """Nested and flat settings as one raw config; what has no meaning here is refused, not ignored."""
+    raw: dict[str, Any] = merge(settings, [])
+    for key, value in flat.items():
+        section, _, name = key.partition("__")
+        if not name:
+            raw[section] = value
+        elif isinstance(raw.setdefault(section, {}), dict):
+            raw[section][name] = value
+        else:
+            raise InputError(f"{key}: {section} is a value, not a section; write {section}=VALUE")
+    for section, instead in NOT_HERE.items():
+        if section in raw:
+            raise InputError(f"[{section}] has no meaning in fedstein.fit: {instead}")
+    own = raw.get("model", {})
+    if isinstance(model, Model):
+        if own:
+            raise InputError(f"[model] settings are for the built-in models, got {own} with a model of your own")
+        raw["sites"] = {"density": "log", **raw.get("sites", {})}
+        raw["algorithm"] = {"step_size": 0.01, "epsilon": 1e-6, **raw.get("algorithm", {})}
+    else:
+        if model not in MODELS:
+            raise InputError(unknown("model", model, list(MODELS)))
+        if isinstance(own, dict) and own.get("kind", model) != model:
+            raise InputError(f"model.kind = {own['kind']!r} contradicts the model {model!r}; leave it out")
+        raw["model"] = {**own, "kind": model}
+    raw["data"], raw["partition"] = {"name": "file"}, {"kind": "given"}
+    raw["engine"] = {"precision": str(jnp.result_type(float))}
+    return raw
+
+
+NOT_HERE = {
+    "data": "the rows are what you pass",
+    "partition": "the clients are what you pass",
+    "engine": "it runs in this process; set threads with the environment variable NPROC before JAX starts, and the "
+    "precision with JAX's x64 flag",
+    "checkpoint": "it keeps everything in memory; use fedstein run for long work",
+}
+
+
+def as_client(pair: Any, name: str) -> Client:
+    """An (x, y) pair of arrays, checked."""
+    try:
+        x, y = pair
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: expected a pair (x, y), got {type(pair).__name__}") from None
+    x, y = as_rows(x, f"{name}: x"), np.asarray(y)
+    if len(x) == 0:
+        raise InputError(f"{name} has no rows; leave it out")
+    if y.shape != (len(x),):
+        raise InputError(f"{name}: expected {len(x)} targets, one a row, got shape {y.shape}")
+    if y.dtype.kind not in "biuf":
+        raise InputError(f"{name}: expected numbers as targets, got {y.dtype}; code the labels as 0, 1, ...")
+    return x, y
+
+
 def as_rows(x: Any, name: str, features: int = 0) -> np.ndarray:
-    """Rows as the models want them: two-dimensional floats."""
+    """Rows as the models want them: two-dimensional finite floats of JAX's precision."""
+    precision = jnp.result_type(float)
+    if getattr(x, "dtype", None) == np.float64 and precision != jnp.float64:
+        raise InputError(
+            f"{name} is float64 but JAX's x64 flag is off; pass x.astype(numpy.float32), or turn the flag on first"
+        )
     array = np.asarray(x)
     if array.ndim != 2 or (features and array.shape[1] != features):
         raise InputError(f"{name}: expected rows x {features or 'features'}, got shape {array.shape}")
-    return array.astype(jnp.result_type(float))
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name}: expected numbers, got {array.dtype}")
+    if not np.isfinite(array).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InputError(f"{name}: expected finite numbers, got {array[row, column]} in row {row}, column {column}")
+    return array.astype(precision)
+
+
+def as_targets(y: np.ndarray, name: str, task: str) -> np.ndarray:
+    """Labels as integers, or targets as floats."""
+    if task == "regression":
+        return y.astype(jnp.result_type(float))
+    if not np.array_equal(y, y.astype(np.int64)):
+        raise InputError(f"{name}: expected integer labels 0, 1, ..., got {y.dtype} values")
+    return y.astype(np.int32)
 
 
 def as_dataset(rows: Sequence[Client], test: Client | None, task: str, model: str | Model) -> Dataset:
-    """All clients' rows as one validated dataset, so that a wrong row is named like everywhere else."""
-    for k, (x, y) in enumerate(rows):
-        if len(x) == 0:
-            raise InputError(f"client {k} has no rows; leave it out")
-        if y.shape != (len(x),):
-            raise InputError(f"client {k}: expected {len(x)} targets, one a row, got shape {y.shape}")
-        if not np.isfinite(x).all():
-            row, column = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
-            raise InputError(
-                f"client {k}: expected finite features, got {x[row, column]} in row {row}, column {column}"
-            )
-    labels = np.int32 if task == "classification" else rows[0][0].dtype
-    if task == "classification":
-        for k, (_, y) in enumerate(rows):
-            if not np.array_equal(y, np.asarray(y, np.int64)):
-                raise InputError(f"client {k}: expected integer labels 0, 1, ..., got {y.dtype} values")
-    x, y = np.concatenate([x for x, _ in rows]), np.concatenate([y for _, y in rows]).astype(labels)
-    test_x, test_y = (as_rows(test[0], "test x", x.shape[1]), np.asarray(test[1], labels)) if test else (x[:1], y[:1])
+    """All clients' rows as one validated dataset."""
+    x = np.concatenate([x for x, _ in rows])
+    y = np.concatenate([as_targets(y, f"client {k}", task) for k, (_, y) in enumerate(rows)])
+    if test is not None:
+        test_x, test_y = as_rows(test[0], "test: x", x.shape[1]), as_targets(test[1], "test", task)
+    else:
+        test_x, test_y = x[:1], y[:1]  # never evaluated
     declared = model.classes if isinstance(model, Model) else 0
     classes = (declared or max(2, int(max(y.max(), test_y.max())) + 1)) if task == "classification" else 0
     count = x.shape[1]

@@ -179,6 +179,6 @@ def diverged(number: int, who: str) -> FedsteinError:
     """The sentence a user gets when training produced a NaN or an infinity."""
     return FedsteinError(
         f"round {number}: {who} returned particles that are not finite (NaN or infinity); the likely cause is a step "
-        "size that is too large (algorithm.step_size) or features on very different scales; the last good checkpoint "
-        "is kept"
+        "size that is too large (algorithm.step_size) or features on very different scales; the rounds before it and "
+        "their checkpoint are kept"
     )

@@ -71,7 +71,6 @@ def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean():
         predict=lambda theta, x: jnp.stack([jnp.full(len(x), theta[0]), jnp.zeros(len(x))], axis=1),
         task="regression",
     )
-    # With one client q / t_k is the prior again once the KDE terms cancel: the reference density leaves them out.
     posterior = fedstein.fit(
         model,
         [(np.zeros((50, 1), np.float32), y)],
@@ -82,6 +81,26 @@ def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean():
         selection__kind="round_robin",
     )
     assert posterior.particles.mean() == pytest.approx(y.sum() / 51, abs=0.05)
+    assert posterior.config.model.kind == "custom"
+    assert posterior.config.sites.density == "log"
+    with pytest.raises(fedstein.InputError, match="built-in models"):
+        fedstein.fit(model, [(np.zeros((50, 1), np.float32), y)], model__prior_rate=5.0)
+
+
+def test_padding_reaches_no_gradient():
+    """log(x) is infinite at zero: rows that only pad must not be zeros."""
+    model = custom(
+        1,
+        log_prior=lambda theta: -0.5 * theta[0] ** 2,
+        log_likelihood=lambda theta, x, y: -0.5 * (y - theta[0] * jnp.log(x[:, 0])) ** 2,
+        init=lambda key: jax.random.normal(key, (1,)),
+        predict=lambda theta, x: jnp.stack([theta[0] * jnp.log(x[:, 0]), jnp.zeros(len(x))], axis=1),
+        task="regression",
+    )
+    x = np.linspace(1.5, 3.0, 29, dtype=np.float32)[:, None]  # 29 rows are padded to 32
+    posterior = fedstein.fit(model, [(x, 2 * np.log(x[:, 0]))], rounds=30, algorithm__step_size=0.05)
+    assert np.isfinite(posterior.particles).all()
+    assert posterior.particles.mean() == pytest.approx(2.0, abs=0.3)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +110,14 @@ def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean():
         (lambda c: [*c, (np.zeros((0, 2), np.float32), np.zeros(0, int))], "client 3 has no rows"),
         (lambda c: [*c, (np.zeros((4, 3), np.float32), np.zeros(4, int))], "same features"),
         (lambda c: [*c, (np.zeros((4, 2), np.float32), np.zeros(3, int))], "client 3: expected 4 targets"),
-        (lambda c: [*c, (np.full((4, 2), np.nan, np.float32), np.zeros(4, int))], "client 3: expected finite"),
+        (lambda c: [*c, (np.full((4, 2), np.nan, np.float32), np.zeros(4, int))], "client 3: x: expected finite"),
         (lambda c: [*c, (np.zeros((4, 2), np.float32), np.full(4, -1))], "labels from 0"),
         (lambda c: [*c, (np.zeros((4, 2), np.float32), np.full(4, 0.5))], "integer labels"),
         (lambda c: [*c, (np.zeros(4, np.float32), np.zeros(4, int))], "client 3: x"),
         (lambda c: [*c, (np.zeros((4, 2), np.float32), np.full(4, 2))], "two classes"),
+        (lambda c: [*c, (np.zeros((4, 2)), np.zeros(4, int))], "float64"),
+        (lambda c: [*c, (np.zeros((4, 2), np.float32), np.array(list("abcd")))], "code the labels"),
+        (lambda c: [*c, np.zeros((4, 2), np.float32)], "client 3: expected a pair"),
     ],
 )
 def test_wrong_clients_are_named(clients, change, words):
@@ -108,6 +130,15 @@ def test_wrong_settings_are_the_configs_errors(clients):
         fedstein.fit("blr", clients, algorithm__partciles=3)
     with pytest.raises(fedstein.InputError, match="blr, bnn_classifier"):
         fedstein.fit("brl", clients)
+    for wrong in ({"partition__clients": 7}, {"data__name": "mnist"}, {"engine__precision": "float64"}):
+        with pytest.raises(fedstein.InputError, match="no meaning in"):
+            fedstein.fit("blr", clients, **wrong)
+    with pytest.raises(fedstein.InputError, match="contradicts"):
+        fedstein.fit("blr", clients, model__kind="bnn_classifier")
+    with pytest.raises(fedstein.InputError, match="a value, not a section"):
+        fedstein.fit("blr", clients, rounds=2, rounds__x=3)
+    with pytest.warns(UserWarning, match="selection.pool is not used"):
+        fedstein.fit("blr", clients, rounds=1, selection__kind="random", selection__pool=2)
     with pytest.raises(fedstein.InputError, match="rows x 2"):
         fedstein.fit("blr", clients, rounds=1).predict(np.zeros((3, 5), np.float32))
 

@@ -57,5 +57,6 @@ def predict_file(path: Path, file: Path, out: Path | None) -> None:
         sys.stdout.write(text.getvalue())
     else:
         with disk_errors(out.parent):
+            out.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(out, text.getvalue().encode())
         print(f"{len(rows)} predictions: {out}")

@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedstein.cli import say
+
 LINES = 20  # how many plain lines a run prints in a pipe, about
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -63,7 +65,7 @@ def plain_lines(rounds: int) -> OnRound:
         left = ""
         if number > first[0]:
             left = f"  {(now - first[1]) / (number - first[0]) * (rounds - number):.0f} s left"
-        print(f"round {number}/{rounds}  {scores(record)}  client {names(record)}{left}", flush=True)
+        say(f"round {number}/{rounds}  {scores(record)}  client {names(record)}{left}")
 
     return on_round
 

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from fedstein import data as datasets
+from fedstein.cli import say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.reproduce import FIGURES, SETTINGS, Verdict, make_plan, work_off, write_results
 from fedstein.reproduce.write import number
@@ -46,7 +47,7 @@ def reproduce_figures(
             datasets.load(f"{name}-full")  # says how to fetch it where it is missing
     workers = jobs or os.cpu_count() or 1
     if not quiet:
-        print(f"{', '.join(figures)}: {len(plan.jobs)} runs, {workers} side by side, in {out}", flush=True)
+        say(f"{', '.join(figures)}: {len(plan.jobs)} runs, {workers} side by side, in {out}")
     try:
         with show_share(quiet) as on_progress:
             folders = work_off(plan.jobs, out, workers, on_progress)
@@ -105,6 +106,6 @@ def plain_share(every: float = 15.0) -> Callable[[float, str], None]:
         left = ""
         if start < share < 1:
             left = f"  about {(now - began) / (share - start) * (1 - share) / 60:.1f} min left"
-        print(f"{share:4.0%}  {doing}{left}", flush=True)
+        say(f"{share:4.0%}  {doing}{left}")
 
     return on_progress

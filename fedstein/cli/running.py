@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedstein.cli import say
 from fedstein.cli.progress import show_progress
 from fedstein.cli.start import start_jax
 from fedstein.runs import runner
-from fedstein.runs.config import Config, check_names, merge, read_toml, resolve
+from fedstein.runs.config import Config, check_names, check_section, merge, read_toml, resolve
 from fedstein.runs.folder import refuse_used
 from fedstein.runs.wiring import facts_of, load_dataset, wire
 
@@ -22,8 +23,11 @@ def new_run(config_file: Path | None, settings: list[str], seed: int | None, out
     if seed is not None:
         raw["seed"] = seed
     check_names(raw)
+    check_section("data", {"name": "covertype", **raw.get("data", {})})
     raw = with_whole_paths(raw)
     dataset = load_dataset(raw)
+    if dataset.target_name:  # a file: what was found out about it is spelt out
+        raw = {**raw, "data": {**raw["data"], "target": dataset.target_name, "task": dataset.task}}
     config, notes = resolve(raw, facts_of(dataset))
     for note in notes:
         print(f"fedstein: note: {note}", file=sys.stderr)
@@ -32,7 +36,7 @@ def new_run(config_file: Path | None, settings: list[str], seed: int | None, out
     start_jax(config)
     wired = wire(config, dataset)
     if not quiet:
-        print(headline(config), flush=True)
+        say(headline(config))
     with show_progress(config.rounds, quiet) as on_round:
         summary = runner.start(wired, folder, on_round)
     if not quiet:
@@ -43,9 +47,11 @@ def resume_run(path: Path, quiet: bool) -> None:
     folder, config = runner.open_run(path)
     start_jax(config)
 
-    def announce(done: int) -> None:
+    def announce(done: int, changes: list[str]) -> None:
+        for change in changes:
+            print(f"fedstein: note: {change}: the result may differ in its bits", file=sys.stderr)
         if not quiet:
-            print(f"continuing after round {done} of {config.rounds} in {path}", flush=True)
+            say(f"continuing after round {done} of {config.rounds} in {path}")
 
     with show_progress(config.rounds, quiet) as on_round:
         summary = runner.resume(folder, config, announce, on_round)
@@ -56,7 +62,7 @@ def resume_run(path: Path, quiet: bool) -> None:
 def with_whole_paths(raw: dict[str, Any]) -> dict[str, Any]:
     """Paths in ``[data]`` made absolute: a run must find its rows again from wherever it is resumed."""
     data = raw.get("data", {})
-    whole = {key: str(Path(data[key]).absolute()) for key in ("path", "test_path") if data.get(key)}
+    whole = {key: str(Path(data[key]).expanduser().absolute()) for key in ("path", "test_path") if data.get(key)}
     return {**raw, "data": {**data, **whole}} if whole else raw
 
 
@@ -91,14 +97,16 @@ def conclude(folder: Path, summary: dict[str, Any]) -> None:
             tail = summary["tail"][metric]
             grid.add_row(metric, *(number(v) for v in (value, tail["mean"], tail["sd"])))
     console = Console()
-    console.print(grid)
+    with console.capture() as table:
+        console.print(grid)
+    say(table.get().rstrip("\n"))
     rounds = summary["rounds"]
-    print(
+    say(
         f"{rounds} rounds in {summary['seconds']:.1f} s; per round {size(summary['bytes_down'] / rounds)} down, "
         f"{size(summary['bytes_up'] / rounds)} up; every client selected at least once: "
         f"{'yes' if min(summary['selected_counts']) else 'no'}"
     )
-    print(f"results: {folder}    figures: fedstein report {folder}")
+    say(f"results: {folder}    figures: fedstein report {folder}")
 
 
 def number(value: float | None) -> str:

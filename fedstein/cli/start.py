@@ -1,4 +1,4 @@
-"""What must be settled before JAX makes its first array: threads, precision, the compilation cache."""
+"""What must be settled before JAX makes its first array: threads and precision."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from fedstein.runs.config import Config
 
 def start_jax(config: Config) -> None:
     """Fix the thread count and the precision; same bits need the same of both."""
-    threads = str(config.engine.threads)
-    for name in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = threads
+    os.environ["NPROC"] = str(config.engine.threads)  # what XLA sizes its pool by
 
     import jax
 

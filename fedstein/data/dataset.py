@@ -29,6 +29,7 @@ class Dataset:
     target_mean: float = 0.0
     target_scale: float = 1.0
     label_names: tuple[str, ...] = ()  # the original label of each class index
+    target_name: str = ""  # user files: the column that is predicted
     client_names: tuple[str, ...] = ()
     client_of_row: np.ndarray | None = None  # for each training row the index into client_names
 

@@ -28,6 +28,11 @@ def load_file(
     if not test_path and not 0 < test_fraction < 1:
         raise InputError(f"expected data.test_fraction between 0 and 1, got {test_fraction}; 0.2 is usual")
     table = read_table(path, target=target, client=client)
+    if test_path and Path(test_path).expanduser().resolve() == table.path.resolve():
+        raise InputError(
+            f"expected test rows that are not training rows, got data.test_path and data.path both {table.path.name}; "
+            "name another file, or leave data.test_path out to hold rows back"
+        )
     held_out = read_table(test_path, target=table.target_name) if test_path else None
     task = _task(table, task)
     if task == "classification":
@@ -68,6 +73,7 @@ def load_file(
             target_mean=target_mean,
             target_scale=target_scale,
             label_names=label_names,
+            target_name=table.target_name,
             client_names=client_names,
             client_of_row=owners,
         )
@@ -139,7 +145,7 @@ def _check_not_empty(table: Table, train: np.ndarray, test: np.ndarray) -> None:
 
 
 def _is_missing(value: str) -> bool:
-    return value.strip().lower() in ("", "nan")
+    return value.strip().lower() in ("", "na", "n/a", "nan", "null", "none", "inf", "-inf")
 
 
 def _is_number(value: str) -> bool:

@@ -77,6 +77,11 @@ def gamma_log_density(log_value: Array, shape: float, rate: float) -> Array:
     return shape * log_value - rate * jnp.exp(log_value)
 
 
+def known_start(start: str, starts: tuple[str, ...]) -> None:
+    if start not in starts:
+        raise ValueError(f"start must be one of {', '.join(starts)}, got {start!r}")
+
+
 def gamma_draws(key: Array, shape: float, n: int) -> Array:
     """N x 1 draws from Gamma(shape, 1). Shape 1 is the exponential, which compiles in a fraction of the time."""
     return jax.random.exponential(key, (n, 1)) if shape == 1 else jax.random.gamma(key, shape, (n, 1))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedstein.models.base import Blocks, Model, gamma_draws, gamma_log_density, log_mean_exp
+from fedstein.models.base import Blocks, Model, gamma_draws, gamma_log_density, known_start, log_mean_exp
 
 STARTS = ("prior", "wide")
 
@@ -19,6 +19,7 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
     target) with rate 1 / prior_rate, the other reading of the paper's Gamma(1, 0.01): weights start at a standard
     deviation of about 10, as in the DSVGD authors' code.
     """
+    known_start(start, STARTS)
     weights = features + 1
 
     def init(key: Array, n: int) -> Array:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedstein.models.base import Blocks, Model, gamma_draws, gamma_log_density, join, log_mean_exp
+from fedstein.models.base import Blocks, Model, gamma_draws, gamma_log_density, join, known_start, log_mean_exp
 
 STARTS = ("fan_in", "prior")
 
@@ -28,6 +28,7 @@ def bnn_classifier(
     start: str = "fan_in",
 ) -> Model:
     """Categorical likelihood over ``classes``; theta = [W1, b1, W2, b2, ...], each W stored outputs x inputs."""
+    known_start(start, STARTS)
     sizes = (features, *hidden, classes)
 
     def log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
@@ -62,6 +63,7 @@ def bnn_regressor(
     start: str = "fan_in",
 ) -> Model:
     """y ~ N(f(x; W), 1/gamma), gamma ~ Gamma(shape, rate); theta = [W1, b1, ..., log gamma]."""
+    known_start(start, STARTS)
     sizes = (features, *hidden, 1)
 
     def init(key: Array, n: int) -> Array:

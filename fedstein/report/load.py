@@ -89,6 +89,10 @@ def load_run(path: str | Path) -> Run:
         raise InputError(
             f"expected valid TOML in {folder / 'config.toml'}, got: {error}; restore the file or run again"
         ) from error
+    if type(config.get("seed", 0)) is not int:
+        raise InputError(
+            f"expected an integer seed in {folder / 'config.toml'}, got {config['seed']!r}; restore the file"
+        )
     rounds = _read_rounds(folder / "rounds.jsonl")
     summary = _read_summary(folder / "summary.json", last_round=rounds[-1]["round"])
     reliability = summary.get("reliability") if summary else None
@@ -117,7 +121,7 @@ def _read_rounds(file: Path) -> list[dict[str, Any]]:
                 break
             line = None
         previous = rounds[-1]["round"] if rounds else 0
-        if not isinstance(line, dict) or any(key not in line for key in ROUND_KEYS) or line["round"] <= previous:
+        if not _is_round(line) or line["round"] <= previous:
             raise InputError(
                 f"expected one finished round a line in {file}, got a broken line {number}: {text[:40]!r}; "
                 "delete it and what follows, then use `fedstein resume`"
@@ -130,12 +134,28 @@ def _read_rounds(file: Path) -> list[dict[str, Any]]:
     return rounds
 
 
+def _is_round(line: Any) -> bool:
+    """Whether a line has what a report reads, of the right type."""
+    if not isinstance(line, dict) or any(key not in line for key in ROUND_KEYS):
+        return False
+    numbers = [line.get(key) for key in (*METRICS, "bytes_down", "bytes_up", "seconds")]
+    return (
+        type(line["round"]) is int
+        and isinstance(line["selected"], list)
+        and all(type(client) is int and client >= 0 for client in line["selected"])
+        and all(value is None or type(value) in (int, float) for value in numbers)
+        and isinstance(line.get("row_gradients") or {}, dict)
+    )
+
+
 def _read_summary(file: Path, last_round: int) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
         summary = json.loads(file.read_text("utf-8"), parse_constant=lambda _: None)
         missing = [key for key in ("rounds", "final", "tail", "selected_counts") if key not in summary]
+        if any(not isinstance(summary[key], dict) for key in ("final", "tail") if key in summary):
+            raise TypeError("'final' and 'tail' must be objects")
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
             f"expected a JSON object in {file}, got: {error}; delete it and use `fedstein resume`"

@@ -81,6 +81,7 @@ def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
             "config.toml and checkpoint, or start anew in another folder"
         )
     try:
+        done, memory = int(manifest["round"]), dict(manifest["memory"])
         server = read_arrays(folder, manifest["server"])
         states = {int(client): read_arrays(folder, entry) for client, entry in manifest["clients"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -92,7 +93,7 @@ def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
             raise InputError(f"{path} names client {client}, but there are {len(engine.clients)} clients")
         check_shapes(path, state, engine.program.first_state)
     engine.states, engine.changed = states, set()
-    return RunState(int(manifest["round"]), server, manifest["memory"])
+    return RunState(done, server, memory)
 
 
 def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, Any]:

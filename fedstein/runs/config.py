@@ -20,13 +20,13 @@ from fedstein.errors import InputError
 from fedstein.models import MODELS
 from fedstein.runs.defaults import Facts, defaults, inapplicable, kinds
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Data(Section):
@@ -75,7 +75,7 @@ class Selection(Section):
 
 class AlgorithmSection(Section):
     kind: str
-    particles: Annotated[int, Field(ge=2)]
+    particles: Annotated[int, Field(ge=2, le=10**6)]
     local_steps: Positive
     distill_steps: Positive
     step_size: PositiveFloat
@@ -87,7 +87,7 @@ class AlgorithmSection(Section):
 
 class EngineSection(Section):
     kind: str
-    threads: Count
+    threads: Annotated[int, Field(ge=0, le=256)]
     precision: Literal["float32", "float64"]
 
 
@@ -202,6 +202,14 @@ def check_names(raw: Mapping[str, Any]) -> None:
                     raise InputError(unknown(f"value of {name}.{key}", given, choices))
         elif isinstance(value, Mapping):
             raise InputError(f"{name} must be a value, got a section")
+
+
+def check_section(name: str, values: Mapping[str, Any]) -> None:
+    """One section on its own, before it is used to find out the rest."""
+    try:
+        SECTIONS[name].model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{name}.{sentence(error)}") from None
 
 
 def literal_choices(annotation: Any) -> list[str]:

@@ -104,6 +104,8 @@ def inapplicable(full: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         kind = full[section]["kind"]
         elsewhere = {key for settings in by_kind.values() for key in settings} - set(by_kind[kind])
         found += [(section, key, f"{section}.kind is {kind!r}") for key in full[section] if key in elsewhere]
+    if full["data"].get("test_path") and "test_fraction" in full["data"]:
+        found.append(("data", "test_fraction", "data.test_path names the test rows"))
     if full["data"]["name"] != "file":
         why = f"data.name is {full['data']['name']!r}, not 'file'"
         found += [("data", key, why) for key in full["data"] if key in FILE_KEYS]

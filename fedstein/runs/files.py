@@ -23,7 +23,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """A full or read-only disk as one clear sentence."""
+    """A disk that is full, read-only or not what it should be, as one clear sentence."""
     try:
         yield
     except OSError as error:
@@ -32,10 +32,8 @@ def disk_errors(folder: Path) -> Iterator[None]:
                 f"no room left to write in {folder} ({os.strerror(error.errno or 0).lower()}); free some space, "
                 f"then continue with: fedstein resume {folder}"
             ) from error
-        if isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENOTDIR):
-            reason = os.strerror(error.errno or 0).lower()
-            raise InputError(f"cannot write in {folder} ({reason}); choose another folder with --out") from error
-        raise
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise InputError(f"cannot write in {folder} ({reason}); choose another place with --out") from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

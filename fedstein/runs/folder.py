@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedstein.data import Dataset
 from fedstein.engines.base import ClientInfo
 from fedstein.errors import InputError
 from fedstein.runs.config import Config, load_config
 from fedstein.runs.files import disk_errors, pack, plain, read_json, unpack, write_bytes, write_json
+
+try:
+    import fcntl
+except ImportError:  # not on this system
+    fcntl = None  # type: ignore[assignment]
 
 PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
@@ -34,7 +44,11 @@ class RunFolder:
         refuse_used(path)
         folder = cls(path)
         with disk_errors(path):
-            folder.checkpoint.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.checkpoint.mkdir()  # of two that start at once only one gets past this
+            except FileExistsError:
+                raise InputError(f"{path} already holds a run; choose another folder with --out") from None
             write_json(path / "environment.json", environment(config))
             write_json(path / "clients.json", [client._asdict() for client in clients])
             write_json(path / "data.json", describe(dataset))
@@ -56,6 +70,41 @@ class RunFolder:
         line = json.dumps(plain(record), allow_nan=False) + "\n"
         with disk_errors(self.path), self.rounds_file.open("ab") as file:
             file.write(line.encode())
+
+    def sync_rounds(self) -> None:
+        """Make the lines durable; a checkpoint must never know of rounds that a power cut can take back."""
+        with disk_errors(self.path), self.rounds_file.open("rb+") as file:
+            os.fsync(file.fileno())
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else runs or resumes in this folder meanwhile. The lock goes with the process, however it ends."""
+        if fcntl is None:  # a system without it
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise InputError(f"{self.path} is in use: another process is running it; wait for it or stop it") from None
+        finally:
+            os.close(handle)
+
+    def check_data(self, dataset: Dataset) -> None:
+        """The rows must be the ones that the run began with."""
+        if self.data_facts()["sha256"] != data_checksum(dataset):
+            raise InputError(
+                f"the data of {self.path} has changed since the run began (another checksum than in data.json); "
+                "restore it, or start anew in another folder"
+            )
+
+    def environment_changes(self, config: Config) -> list[str]:
+        """What differs from where the run began, one phrase each; the bits may then differ too."""
+        before, now = read_json(self.path / "environment.json", "the environment of the run"), environment(config)
+        if not isinstance(before, dict):
+            return ["environment.json is damaged"]
+        return [f"{key} was {before.get(key)}, is {now[key]}" for key in now if plain(now[key]) != before.get(key)]
 
     def records(self) -> list[dict[str, Any]]:
         """The rounds that were written whole; a torn last line does not count."""
@@ -98,7 +147,19 @@ class RunFolder:
         return arrays["particles"]
 
     def data_facts(self) -> dict[str, Any]:
-        return read_json(self.path / "data.json", "the description of the data")
+        facts = read_json(self.path / "data.json", "the description of the data")
+        kinds = {
+            "features": list,
+            "mean": list,
+            "scale": list,
+            "labels": list,
+            "classes": int,
+            "task": str,
+            "sha256": str,
+        }
+        if not isinstance(facts, dict) or not all(isinstance(facts.get(key), kind) for key, kind in kinds.items()):
+            raise InputError(f"{self.path / 'data.json'} is damaged: expected {', '.join(kinds)}")
+        return facts
 
 
 def refuse_used(path: Path) -> None:
@@ -128,6 +189,14 @@ def environment(config: Config) -> dict[str, Any]:
     }
 
 
+def data_checksum(dataset: Dataset) -> str:
+    """One checksum of all rows: it tells whether the data is the same and nothing else."""
+    digest = hashlib.sha256()
+    for array in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
 def describe(dataset: Dataset) -> dict[str, Any]:
     """What a later prediction needs to know of the data: columns, scales, labels. No rows."""
     return {
@@ -140,6 +209,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "labels": list(dataset.label_names),
         "target_mean": dataset.target_mean,
         "target_scale": dataset.target_scale,
+        "sha256": data_checksum(dataset),
         "train_rows": len(dataset.train_x),
         "test_rows": len(dataset.test_x),
     }

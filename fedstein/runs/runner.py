@@ -27,8 +27,10 @@ class Interrupted(FedsteinError):
 
 def start(wired: Wired, out: Path, on_round: OnRound) -> dict[str, Any]:
     """A new run in a new folder; returns the summary."""
+    state = first(wired.parts)  # what cannot be computed at all fails before there is a folder
     folder = RunFolder.create(out, wired.config, wired.engine.clients, wired.dataset)
-    return carry_on(folder, wired, first(wired.parts), on_round)
+    with folder.locked():
+        return carry_on(folder, wired, state, on_round)
 
 
 def open_run(path: Path) -> tuple[RunFolder, Config]:
@@ -39,15 +41,29 @@ def open_run(path: Path) -> tuple[RunFolder, Config]:
     return folder, config
 
 
-def resume(folder: RunFolder, config: Config, on_start: Callable[[int], None], on_round: OnRound) -> dict[str, Any]:
-    """Go on from the last checkpoint, or from the beginning where there is none yet."""
-    wired = wire(config, load_dataset(config.to_dict()))
+def resume(
+    folder: RunFolder, config: Config, on_start: Callable[[int, list[str]], None], on_round: OnRound
+) -> dict[str, Any]:
+    """Go on from the last checkpoint, or from the beginning where there is none yet.
+
+    ``on_start`` gets the rounds that are done and what has changed on the machine since.
+    """
+    with folder.locked():
+        return _resume(folder, config, on_start, on_round)
+
+
+def _resume(
+    folder: RunFolder, config: Config, on_start: Callable[[int, list[str]], None], on_round: OnRound
+) -> dict[str, Any]:
+    dataset = load_dataset(config.to_dict())
+    folder.check_data(dataset)
+    wired = wire(config, dataset)
     if (folder.checkpoint / "manifest.json").exists():
         state = checkpoint.load(folder.checkpoint, config, wired.engine)
     else:
         state = first(wired.parts)
     folder.cut_back(state.round)
-    on_start(state.round)
+    on_start(state.round, folder.environment_changes(config))
     return carry_on(folder, wired, state, on_round)
 
 
@@ -58,6 +74,7 @@ def carry_on(folder: RunFolder, wired: Wired, state: RunState, on_round: OnRound
     def save() -> None:
         nonlocal saved
         if state.round > saved:
+            folder.sync_rounds()
             checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
             saved = state.round
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -113,9 +114,21 @@ def _scheme(kind: str, order: str | None) -> Scheme:
     return SCHEMES[kind].build(**({"order": order} if order else {}))
 
 
+def refuse_too_large(config: Config, model: Model) -> None:
+    """A step holds about ten arrays like the particles; more than the machine has cannot run."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40
+    needed = 10 * config.algorithm.particles * model.dim * (8 if config.engine.precision == "float64" else 4)
+    if needed > memory:
+        raise InputError(
+            f"algorithm.particles = {config.algorithm.particles} with {model.dim} parameters each needs about "
+            f"{needed / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take fewer particles or a smaller model.hidden"
+        )
+
+
 def wire(config: Config, dataset: data.Dataset) -> Wired:
     """Everything in process."""
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
+    refuse_too_large(config, model)
     program = build_program(config, model)
     rows = split_rows(config, dataset)
     shards = [program.shard(dataset.train_x[index], dataset.train_y[index]) for index in rows]

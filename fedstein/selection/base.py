@@ -46,12 +46,12 @@ def proportional(candidates: Sequence[int], indicators: Sequence[float | None], 
     """
     reported = np.array([value is not None and np.isfinite(value) for value in indicators])
     weights = np.array([max(v, 0.0) if v is not None and np.isfinite(v) else 0.0 for v in indicators])
-    if not weights.sum() > 0:
+    if not weights.max() > 0:
         weights = reported.astype(float) if reported.any() else np.ones(len(weights))
     weights = weights / weights.max()  # so that the sum of huge reports stays finite
     probabilities = weights / weights.sum()
     race = -np.log(uniforms)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         finish = np.where(probabilities > 0, race / probabilities, np.inf)
     order = np.lexsort((race, finish, ~reported))
     return Draw([candidates[i] for i in order], [float(p) for p in probabilities])

@@ -21,7 +21,7 @@ def median_bandwidth(squared: Array) -> Array:
     squared = jax.lax.stop_gradient(squared)
     lower, upper = middle_off_diagonal(squared)
     median = 0.5 * (jnp.sqrt(lower) + jnp.sqrt(upper))
-    return jnp.maximum(median * median / math.log(n), jnp.finfo(squared.dtype).tiny * 1e8)
+    return jnp.maximum(median * median / math.log(n), float(jnp.finfo(squared.dtype).tiny) ** 0.5)
 
 
 def middle_off_diagonal(symmetric: Array) -> tuple[Array, Array]:

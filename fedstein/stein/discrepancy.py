@@ -24,6 +24,7 @@ from fedstein.stein.kernels import (
     add_up,
     as_particles,
     centred,
+    check_bandwidth,
     combine,
     count,
     dimension,
@@ -69,6 +70,7 @@ def hip_terms(
     """Theorem 1 term by term."""
     particles = as_particles(particles)
     scores_a, scores_b = same_shape(particles, scores_a, "scores_a"), same_shape(particles, scores_b, "scores_b")
+    check_bandwidth(bandwidth)
     return _hip_terms(particles, scores_a, scores_b, bandwidth)
 
 
@@ -91,7 +93,7 @@ def frame_of(offset: Particles, bandwidth: Array | float | None = None) -> Frame
     h = median_bandwidth(squared) if bandwidth is None else bandwidth
     kernel = rbf_kernel(squared, h)
     laplacian = (2 / h) * (jnp.diag(jnp.sum(kernel, axis=1)) - kernel)
-    trace = jnp.sum(kernel * (2 * dimension(offset) / h - 4 * squared / h**2))
+    trace = jnp.sum(kernel * (2 * dimension(offset) - 4 * (squared / h))) / h
     return Frame(kernel, combine([(laplacian, offset)]), trace)
 
 
@@ -109,6 +111,8 @@ def mean_hips(particles: Particles, scores: Sequence[Particles], bandwidth: Arra
     inner product, and K clients are never stacked into one array.
     """
     particles = as_particles(particles)
+    scores = [same_shape(particles, score) for score in scores]
+    check_bandwidth(bandwidth)
     total = scores[0]
     for more in scores[1:]:
         total = _add(total, more)

@@ -20,9 +20,11 @@ from fedstein.stein.kernels import (
     Particles,
     as_particles,
     centred,
+    check_bandwidth,
     combine,
     dimension,
     gram_distances,
+    same_width,
     squared_distances,
     squared_norms,
 )
@@ -52,14 +54,15 @@ def pull(squared: Array, bandwidth: Array | float, density: str, dim: int) -> Ar
     kde_i = exp(log(sum_j [exp(-D_ij / 2 lambda^2) + 1e-9] + 1e-50) - (d/2) log(N 2 pi lambda^2 + 1e-50)) and the score
     of log(kde + 1e-10). For d >= 55 the floor swamps kde and the score is numerically zero.
     """
+    if density not in DENSITIES:
+        raise ValueError(f"density must be one of {', '.join(DENSITIES)}, got {density!r}")
     exponent = -squared / (2 * bandwidth**2)
     if density == "log":
         return jax.nn.softmax(exponent, axis=1) / bandwidth**2
     weights = jnp.exp(exponent)
     total = jnp.sum(weights + 1e-9, axis=1) + 1e-50
     log_normaliser = (dim / 2) * jnp.log(squared.shape[1] * 2 * math.pi * bandwidth**2 + 1e-50)
-    kde = jnp.exp(jnp.log(total) - log_normaliser)
-    alive = kde / (kde + 1e-10)
+    alive = jax.nn.sigmoid(jnp.log(total) - log_normaliser - math.log(1e-10))  # kde / (kde + 1e-10), without overflow
     return (alive / total)[:, None] * weights / bandwidth**2
 
 
@@ -72,8 +75,8 @@ def kde_score(
 ) -> Any:
     """Gradient of the log-KDE of ``centres`` at ``points`` (N x d). ``dim``: the d of the reference normaliser."""
     points, centres = as_particles(points, "points"), as_particles(centres, "centres")
-    if density not in DENSITIES:
-        raise ValueError(f"density must be one of {', '.join(DENSITIES)}, got {density!r}")
+    check_bandwidth(bandwidth)
+    same_width(points, centres)
     offset, origin = centred(points)
     return offset_kde_score(offset, Mixture(centres, 1.0).relative_to(origin), bandwidth, density, dim)
 
@@ -92,6 +95,7 @@ def offset_kde_score(
 def kde_log_density(points: Particles, centres: Particles, bandwidth: Array | float = 0.55) -> Array:
     """log( (1/M) sum_j N(x_i; y_j, lambda^2 I) ), normalised, in log space."""
     points, centres = as_particles(points, "points"), as_particles(centres, "centres")
+    check_bandwidth(bandwidth)
     squared = squared_distances(points, centres)
     constant = math.log(squared.shape[1]) + 0.5 * dimension(points) * jnp.log(2 * math.pi * bandwidth**2)
     return jax.nn.logsumexp(-squared / (2 * bandwidth**2), axis=1) - constant

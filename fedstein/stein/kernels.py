@@ -23,6 +23,8 @@ def as_particles(particles: Particles, name: str = "particles") -> Particles:
                 'jax.config.update("jax_enable_x64", True) before any array exists'
             )
         array = jnp.asarray(leaf)
+        if jnp.issubdtype(array.dtype, jnp.floating) and array.dtype not in (jnp.float32, jnp.float64):
+            raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
         if array.ndim != 2:
             raise ValueError(f"{name} must be an N x d array, got shape {array.shape}")
         return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
@@ -30,7 +32,11 @@ def as_particles(particles: Particles, name: str = "particles") -> Particles:
     # Lists and tuples of numbers are arrays here; tuples of arrays are blocks.
     if isinstance(particles, (list, tuple)) and not all(hasattr(leaf, "ndim") for leaf in particles):
         return check(jnp.asarray(particles))
-    return jax.tree.map(check, particles)
+    checked = jax.tree.map(check, particles)
+    counts = {leaf.shape[0] for leaf in jax.tree.leaves(checked)}
+    if len(counts) > 1:
+        raise ValueError(f"{name}: every block must have the same number of particles, got {sorted(counts)}")
+    return checked
 
 
 def same_shape(particles: Particles, scores: Particles, name: str = "scores") -> Particles:
@@ -40,6 +46,21 @@ def same_shape(particles: Particles, scores: Particles, name: str = "scores") ->
     if expected != got:
         raise ValueError(f"{name} must have the shape of the particles, {expected}, got {got}")
     return scores
+
+
+def same_width(a: Particles, b: Particles) -> None:
+    """Two sets of particles of one dimension: a width of 1 would broadcast into a wrong answer."""
+    widths = [[leaf.shape[1] for leaf in jax.tree.leaves(tree)] for tree in (a, b)]
+    if widths[0] != widths[1]:
+        raise ValueError(
+            f"expected particles of the same shape but for their number, got widths {widths[0]} and {widths[1]}"
+        )
+
+
+def check_bandwidth(bandwidth: Any) -> None:
+    """A bandwidth given as a number must be one; what is traced or left out is taken as it is."""
+    if isinstance(bandwidth, (int, float, np.floating)) and not (0 < bandwidth < float("inf")):
+        raise ValueError(f"the bandwidth must be a finite number above zero, got {bandwidth}")
 
 
 def count(particles: Particles) -> int:
@@ -80,6 +101,10 @@ def squared_distances(a: Particles, b: Particles | None = None) -> Array:
 
     Taken around the mean of ``a``: particles that sit close together far from the origin would cancel in float32.
     """
+    a = as_particles(a)
+    if b is not None:
+        b = as_particles(b)
+        same_width(a, b)
     a, mean = centred(a)
     return gram_distances(a, None if b is None else jax.tree.map(jnp.subtract, b, mean))
 

@@ -15,6 +15,7 @@ from fedstein.stein.kernels import (
     Particles,
     as_particles,
     centred,
+    check_bandwidth,
     combine,
     count,
     dimension,
@@ -31,6 +32,7 @@ def svgd_direction(particles: Particles, scores: Particles, bandwidth: Array | f
     phi = (1/N) [ K S + (2/h) (diag(r) - K) Theta ].
     """
     particles = as_particles(particles)
+    check_bandwidth(bandwidth)
     return _svgd_direction(particles, same_shape(particles, scores), bandwidth)
 
 

@@ -110,6 +110,13 @@ def test_a_key_that_is_not_used_is_said(tmp_path):
         (["predict", "nowhere", "x.csv"], ["nowhere", "not a run folder"]),
         (["data", "get", "iris"], ["iris", "covertype"]),
         (["run", "--set", "data.name=covertype-full"], ["fedstein data get covertype"]),
+        (["run", "--set", "data.name=5"], ["data.name", "got 5"]),
+        (["run", "--set", "data.name=file", "--set", "data.path=[1]"], ["data.path"]),
+        (["run", "--set", "rounds=true"], ["rounds", "got True"]),
+        (["run", "--set", "engine.threads=999999"], ["engine.threads"]),
+        (["run", "--set", "algorithm.particles=999999", "--set", "data.name=mnist"], ["GB", "fewer particles"]),
+        (["run", "--out", "x" * 300], ["too long"]),
+        (["run", "--set", "data.name=file", "--set", "data.path=" + "y" * 300 + ".csv"], ["too long"]),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arguments, words, tmp_path):
@@ -165,6 +172,25 @@ def test_report_writes_a_page_and_pictures(finished, tmp_path):
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "report" / "report.html").stat().st_size > 5_000
     assert list((tmp_path / "report" / "figures").glob("*.png"))
+
+
+def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path):
+    words = ["run", *settings("rounds=40"), "--out", str(tmp_path / "r")]
+    command = [sys.executable, "-c", "from fedstein.cli import main; main()", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=300) == 0, process.stderr.read()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["rounds"] == 40
+
+
+def test_no_words_at_all_show_the_help():
+    for words in ([], ["data"]):
+        result = fedstein(*words)
+        assert result.returncode == 0
+        assert result.stdout.count("\n") > 5
 
 
 def test_lists_name_everything():

@@ -1,0 +1,113 @@
+"""Whatever a registry names must build, play, stay finite and repeat itself bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from fedstein.algorithms import ALGORITHMS
+from fedstein.models import MODELS
+from fedstein.selection import SCHEMES
+from fedstein.sites import SITES
+
+REGISTRIES: dict[str, dict[str, Any]] = {"model": MODELS, "site": SITES, "scheme": SCHEMES, "algorithm": ALGORITHMS}
+USUAL = {"model": "bnn_classifier", "site": "particles", "scheme": "ksd", "algorithm": "dsvgd"}
+# Every entry of every registry once, beside the usual ones of the others.
+ENTRIES = {
+    ", ".join(entry.values()): entry
+    for kind, registry in REGISTRIES.items()
+    for name in registry
+    for entry in [{**USUAL, kind: name}]
+}
+
+
+def test_no_entry_is_left_out() -> None:
+    for kind, registry in REGISTRIES.items():
+        assert {entry[kind] for entry in ENTRIES.values()} == set(registry)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_two_rounds_of_a_miniature(entry: str, miniature: Callable[..., Any]) -> None:
+    federation = miniature(**ENTRIES[entry], seed=1)
+    start = np.asarray(federation.parts.program.first_server["particles"])
+    state, records = federation.play()
+    particles = np.asarray(state.server["particles"])
+    assert [record["round"] for record in records] == [1, 2]
+    assert particles.shape == start.shape == (5, federation.parts.program.model.dim)
+    assert np.all(np.isfinite(particles))
+    assert np.any(particles != start)
+    for record in records:
+        assert 1 <= len(set(record["selected"])) == len(record["selected"])
+        assert not record["failed"]
+    json.dumps([state.memory, *records], allow_nan=False)  # records and memory are plain JSON
+
+    # A private state appears for those that trained, and for nobody else; its arrays are named and finite.
+    assert set(federation.engine.states) == {k for record in records for k in record["selected"]}
+    for private in federation.engine.states.values():
+        assert private
+        assert all(np.all(np.isfinite(array)) for array in private.values())
+
+    again, repeated = federation.again(seed=1).play()
+    for name, array in state.server.items():
+        np.testing.assert_array_equal(array, again.server[name])
+    assert [{**r, "seconds": 0} for r in repeated] == [{**r, "seconds": 0} for r in records]
+    other, _ = federation.again(seed=2).play()
+    assert np.all(np.any(np.asarray(other.server["particles"]) != particles, axis=1))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_several_clients_a_round_train_one_after_another(name: str, miniature: Callable[..., Any]) -> None:
+    federation = miniature(scheme=name, settings={"selection": {"per_round": 3}})
+    _, records = federation.play()
+    assert all(len(set(record["selected"])) == 3 for record in records)
+    sized = records[0]["reports"]
+    if SCHEMES[name].build().report is None:
+        assert sized is None
+        assert records[0]["bytes_up"] == 3 * 5 * federation.parts.program.model.dim * 4
+    else:
+        assert len(sized) == 4
+        assert all(np.isfinite(value) for value in sized)
+
+
+@pytest.mark.slow
+def test_clients_of_very_different_sizes(miniature: Callable[..., Any]) -> None:
+    """One row, fewer than a batch, exactly a batch, more: padded, whole or in batches."""
+    federation = miniature(model="blr", scheme="round_robin", sizes=(1, 5, 8, 19), rounds=4)
+    state, records = federation.play()
+    assert [record["selected"] for record in records] == [[0], [1], [2], [3]]
+    assert np.all(np.isfinite(state.server["particles"]))
+    # steps x rows x particles: whole shards up to a batch of 8
+    assert [record["row_gradients"]["train"] for record in records] == [2 * n * 5 for n in (1, 5, 8, 8)]
+
+
+@pytest.mark.parametrize("name", [name for name, info in SCHEMES.items() if "pool" in info.settings])
+def test_a_pool_and_a_minibatch_of_reports(name: str, miniature: Callable[..., Any]) -> None:
+    federation = miniature(scheme=name, settings={"selection": {"pool": 2, "report_rows": 5}})
+    _, records = federation.play()
+    for record in records:
+        assert record["candidates"] == len(record["candidate_ids"]) == len(record["reports"]) == 2
+        assert set(record["selected"]) <= set(record["candidate_ids"])
+        assert record["row_gradients"]["report"] == 2 * 5 * 5  # clients x rows x particles
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_entries_describe_themselves(kind: str) -> None:
+    for name, info in REGISTRIES[kind].items():
+        assert name == name.lower()
+        assert len(info.about) > 10
+        json.dumps(info.settings, allow_nan=False)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_builds_with_every_start_it_names(name: str) -> None:
+    info = MODELS[name]
+    assert info.settings["start"] in info.starts
+    for start in info.starts:
+        model = info.build(3, 2, **{**info.settings, "start": start})
+        assert model.task == info.task
+        assert jax.eval_shape(lambda m=model: m.init(jax.random.key(0), 6)).shape == (6, model.dim)

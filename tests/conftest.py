@@ -1,0 +1,158 @@
+"""What several folders share: both float precisions, and a miniature federation built the way a run builds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from fedstein import models, protocol
+from fedstein.client import ClientProgram
+from fedstein.engines.local import LocalEngine
+from fedstein.runs.config import resolve
+from fedstein.runs.defaults import Facts
+from fedstein.runs.wiring import build_model, build_program, make_parts
+
+# Compilation makes the first example slow, and a run must not depend on the day it is made.
+settings.register_profile("fedstein", deadline=None, derandomize=True, max_examples=40)
+settings.load_profile("fedstein")
+
+
+class Precision(NamedTuple):
+    """A float type with the relative error that a few hundred operations may leave behind."""
+
+    dtype: Any
+    rtol: float
+
+    def close(self, got: Any, expected: Any, *, factor: float = 1.0) -> None:
+        """Equal up to rounding, relative to the largest entry: small entries of a sum cannot be better than that."""
+        expected = np.asarray(expected, np.float64)
+        scale = max(float(np.max(np.abs(expected), initial=0.0)), 1e-12)
+        np.testing.assert_allclose(np.asarray(got, np.float64), expected, rtol=0, atol=factor * self.rtol * scale)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def precision(request: pytest.FixtureRequest) -> Iterator[Precision]:
+    """Both precisions, one after the other; JAX's flag is as before afterwards."""
+    with jax.enable_x64(request.param == "float64"):
+        yield Precision(np.dtype(request.param), 2e-5 if request.param == "float32" else 1e-11)
+
+
+@pytest.fixture
+def double() -> Iterator[Precision]:
+    """Float64, for comparisons with derivatives taken numerically."""
+    with jax.enable_x64(True):
+        yield Precision(np.dtype("float64"), 1e-11)
+
+
+class Miniature(NamedTuple):
+    """A federation small enough to play in a moment."""
+
+    parts: protocol.Parts
+    engine: LocalEngine
+
+    def again(self, seed: int) -> Miniature:
+        """The same federation from the start, with another seed or the same; compiled functions are shared."""
+        old = self.parts.program
+        program = ClientProgram(
+            old.model, old.algorithm, old.scheme, seed=seed, batch_size=old.batch_size, rows=old.report_rows
+        )
+        engine = LocalEngine(program, self.engine.shards)
+        return Miniature(self.parts._replace(program=program, engine=engine, seed=seed), engine)
+
+    def play(self) -> tuple[protocol.RunState, list[dict[str, Any]]]:
+        state, records = protocol.first(self.parts), []
+        for state, record in protocol.play(self.parts, state):  # noqa: B007, B020 - the loop moves the state on
+            records.append(record)
+        return state, records
+
+
+def client_rows(task: str, classes: int, sizes: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The same few rows for every seed of a run."""
+    draw = np.random.default_rng(7)
+    rows = []
+    for n in sizes:
+        x = draw.normal(size=(n, 3)).astype(np.float32)
+        y = draw.normal(size=n).astype(np.float32) if task == "regression" else draw.integers(0, classes, n)
+        rows.append((x, y))
+    return rows
+
+
+@pytest.fixture
+def miniature() -> Callable[..., Miniature]:
+    """Build one by the names of the registries: ``miniature(model="blr", scheme="hip", seed=3)``."""
+
+    def build(
+        *,
+        model: str | models.Model = "bnn_classifier",
+        site: str = "particles",
+        scheme: str = "ksd",
+        algorithm: str = "dsvgd",
+        seed: int = 0,
+        rounds: int = 2,
+        sizes: tuple[int, ...] = (12, 11, 12, 11),
+        settings: dict[str, dict[str, Any]] | None = None,
+    ) -> Miniature:
+        info = models.MODELS[model] if isinstance(model, str) else None
+        task = info.task if info else model.task
+        classes = 0 if task == "regression" else 2 if model == "blr" else 3
+        raw: dict[str, Any] = {
+            "seed": seed,
+            "rounds": rounds,
+            "data": {"name": "file"},
+            "partition": {"kind": "given", "clients": len(sizes)},
+            "model": {"kind": model, **({"hidden": [4]} if "hidden" in info.settings else {})} if info else {},
+            "sites": {"kind": site, "density": "log"},
+            "selection": {"kind": scheme},
+            "algorithm": {"kind": algorithm, "particles": 5, "local_steps": 2, "distill_steps": 2, "batch_size": 8},
+            "engine": {"threads": 1},
+        }
+        for section, values in (settings or {}).items():
+            raw[section] = {**raw.get(section, {}), **values}
+        config, _ = resolve(raw, Facts(task, classes, len(sizes)))
+        built = model if isinstance(model, models.Model) else build_model(config, 3, classes, task)
+        program = build_program(config, built)
+        rows = client_rows(task, classes, sizes)
+        engine = LocalEngine(program, [program.shard(x, y) for x, y in rows])
+        parts = make_parts(config, program, engine, lambda server: {})  # type: ignore[arg-type]
+        return Miniature(parts, engine)
+
+    return build
+
+
+class LinearGaussian(NamedTuple):
+    """A model whose posterior is a Gaussian that can be written down: y = x theta + noise, theta ~ N(m, s^2 I)."""
+
+    prior_mean: np.ndarray
+    prior_sd: float
+    noise_sd: float
+
+    def model(self) -> models.Model:
+        mean, sd, noise = jnp.asarray(self.prior_mean, jnp.result_type(float)), self.prior_sd, self.noise_sd
+        return models.custom(
+            len(self.prior_mean),
+            log_prior=lambda theta: -0.5 * jnp.sum((theta - mean) ** 2) / sd**2,
+            log_likelihood=lambda theta, x, y: -0.5 * (y - x @ theta) ** 2 / noise**2,
+            init=lambda key: mean + sd * jax.random.normal(key, mean.shape),
+            predict=lambda theta, x: jnp.stack([x @ theta, jnp.full(x.shape[0], -2 * jnp.log(noise))], axis=1),
+            task="regression",
+            name="linear_gaussian",
+        )
+
+    def posterior(
+        self, x: np.ndarray, y: np.ndarray, temperature: float = 1.0, priors: float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance; ``priors`` counts the prior that many times, to show what a double count would give."""
+        precision = priors * np.eye(len(self.prior_mean)) / self.prior_sd**2 + x.T @ x / self.noise_sd**2 / temperature
+        shift = priors * self.prior_mean / self.prior_sd**2 + x.T @ y / self.noise_sd**2 / temperature
+        return np.linalg.solve(precision, shift), np.linalg.inv(precision)
+
+
+@pytest.fixture
+def linear_gaussian() -> LinearGaussian:
+    return LinearGaussian(np.array([1.0, -1.0]), 0.7, 0.8)
