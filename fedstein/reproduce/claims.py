@@ -103,4 +103,4 @@ def judge_all(curves: Mapping[tuple[str, str, str], Sequence[Run]]) -> list[Verd
         pair = [curves.get((claim.figure, claim.setting, arm)) for arm in (claim.first, claim.second)]
         if pair[0] and pair[1]:
             verdicts.append(judge(claim, pair[0], pair[1]))
-    return verdicts
+    return sorted(verdicts, key=lambda verdict: verdict.claim.figure)
