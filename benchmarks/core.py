@@ -51,8 +51,7 @@ key = jax.random.key(9)
 def score(data: Any, order: jax.Array) -> Callable[..., Any]:
     def at(step: jax.Array, blocks: Any) -> Any:
         batch = minibatch(data, order, step, B)
-        likelihood = model.likelihood_score(blocks, batch.x, batch.y, batch.weights)
-        return jax.tree.map(jnp.add, likelihood, model.prior_score(blocks))
+        return model.likelihood_score(blocks, batch.x, batch.y, batch.weights)
 
     return at
 
@@ -60,14 +59,24 @@ def score(data: Any, order: jax.Array) -> Callable[..., Any]:
 @jax.jit
 def svgd_steps(particles: jax.Array, data: Any) -> jax.Array:
     target = score(data, shuffled(key, data))
-    return join(walk(STEPS, model.split(particles), target, (), tilted_direction, optimiser))
+    return join(walk(STEPS, model.split(particles), target, (), tilted_direction, optimiser, model.linear_prior_score))
 
 
 @jax.jit
 def kde_steps(particles: jax.Array, local: jax.Array, data: Any) -> jax.Array:
     blocks = model.split(particles)
     mixtures = (Mixture(blocks, 1.0), Mixture(model.split(local), -1.0))
-    return join(walk(STEPS, blocks, score(data, shuffled(key, data)), mixtures, tilted_direction, optimiser))
+    return join(
+        walk(
+            STEPS,
+            blocks,
+            score(data, shuffled(key, data)),
+            mixtures,
+            tilted_direction,
+            optimiser,
+            model.linear_prior_score,
+        )
+    )
 
 
 def one_log_density(theta: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:

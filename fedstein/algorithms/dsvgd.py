@@ -49,9 +49,10 @@ def dsvgd(
 
         def score(step: Array, theta: Blocks) -> Blocks:
             batch = whole(shard) if use_all else minibatch(shard, order, step, batch_size)
-            return jax.tree.map(jnp.add, likelihood(theta, batch), cavity.score(theta))
+            data = likelihood(theta, batch)
+            return data if cavity.linear is not None else jax.tree.map(jnp.add, data, cavity.score(theta))
 
-        after = walk(steps, before, score, cavity.mixtures, site.direction, optimiser)
+        after = walk(steps, before, score, cavity.mixtures, site.direction, optimiser, cavity.linear)
         return {"particles": join(after)}, site.refit(before, after, state)
 
     return Algorithm(

@@ -35,6 +35,7 @@ class Model(NamedTuple):
     prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x  # rows as a dataset has them -> rows as the model wants
     kde_dim: int = 0  # the d of the reference density's normaliser; 0: all of theta
     prior_curvature: float | None = None  # the largest curvature of -log p0; None: it has no bound
+    linear_prior_score: float | None = None  # c, where the score of p0 is c * theta
     features: int = 0
     classes: int = 0
 

@@ -48,6 +48,7 @@ def bnn_classifier(
         log_likelihood=log_likelihood,
         predict=predict,
         prior_curvature=prior_precision,
+        linear_prior_score=-prior_precision,
         features=features,
         classes=classes,
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import tomli_w
@@ -74,21 +77,40 @@ def work_off(
     threads = max(1, (os.cpu_count() or 1) // workers)
     whole = sum(job.weight for job in jobs)
     working: list[Working] = []
-    try:
-        while waiting or working:
-            while waiting and len(working) < workers:
-                job = waiting.pop(0)
-                working.append(Working(job, folders[job], threads, out / ".jax-cache"))
-            time.sleep(POLL)
-            working = [entry for entry in working if not entry.done()]
-            left = sum(job.weight for job in waiting)
-            left += sum(e.job.weight * (1 - rounds_done(e.folder) / e.job.rounds) for e in working)
-            on_progress(1 - left / whole, ", ".join(entry.job.name for entry in working))
-    finally:
-        for entry in working:
-            entry.stop()
+    with stop_at_once():
+        try:
+            while waiting or working:
+                while waiting and len(working) < workers:
+                    job = waiting.pop(0)
+                    working.append(Working(job, folders[job], threads, out / ".jax-cache"))
+                time.sleep(POLL)
+                working = [entry for entry in working if not entry.done()]
+                left = sum(job.weight for job in waiting)
+                left += sum(e.job.weight * (1 - rounds_done(e.folder) / e.job.rounds) for e in working)
+                on_progress(1 - left / whole, ", ".join(entry.job.name for entry in working))
+        finally:
+            for entry in working:
+                entry.stop()
     on_progress(1.0, "")
     return folders
+
+
+@contextmanager
+def stop_at_once() -> Iterator[None]:
+    """Ctrl-C and a termination raise KeyboardInterrupt, also where the shell has told its children to ignore Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def is_finished(folder: Path) -> bool:

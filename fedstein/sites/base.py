@@ -19,6 +19,7 @@ class Cavity(NamedTuple):
 
     score: Callable[[Blocks], Blocks]
     mixtures: tuple[Mixture, ...]
+    linear: float | None = None  # c, where the score is c * theta: training then needs no array for it
 
 
 class Survey(NamedTuple):

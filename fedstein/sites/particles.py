@@ -28,7 +28,8 @@ def particle_site(model: Model, *, density: str, bandwidth: float, steps: int, o
 
     def cavity(received: Blocks, state: State) -> Cavity:
         local = model.split(state["particles"])
-        return Cavity(model.prior_score, (Mixture(received, 1.0), Mixture(local, -1.0)))
+        factors = (Mixture(received, 1.0), Mixture(local, -1.0))
+        return Cavity(model.prior_score, factors, model.linear_prior_score)
 
     def refit(before: Blocks, after: Blocks, state: State) -> State:
         local = model.split(state["particles"])  # eqn:tk: t_new = (q_new / q_old) t_old

@@ -50,6 +50,7 @@ def tilted_direction(
     kde_bandwidth: Array | float = 0.55,
     density: str = "log",
     kde_dim: int | None = None,
+    linear: tuple[float, Particles] | None = None,
 ) -> Any:
     """SVGD direction for the target whose score is ``scores + sum_c sign_c * score(kde of centres_c)``.
 
@@ -59,7 +60,9 @@ def tilted_direction(
         N phi = K S + sum_c sign_c (K A_c) Y_c + [ (2/h)(diag(K 1) - K) - K diag(sum_c sign_c A_c 1) ] Theta.
 
     Everything but S is invariant under translation: the caller passes particles and centres relative to one origin
-    near the particles, so that float32 does not cancel.
+    near the particles, so that float32 does not cancel. ``linear = (c, origin)`` adds the score c * theta (a Gaussian
+    prior's, say) without an array of its own: c K goes to the coefficients of Theta, and c K 1 times the origin is an
+    outer product.
     """
     n = count(particles)
     squared = gram_distances(particles)
@@ -72,5 +75,11 @@ def tilted_direction(
         weights = sign * pull(apart, kde_bandwidth, density, kde_dim or dimension(particles))
         terms.append((kernel @ weights, centres))
         on_particles = on_particles - kernel * jnp.sum(weights, axis=1)[None, :]
+    if linear is not None:
+        on_particles = on_particles + linear[0] * kernel
     terms.append((on_particles, particles))
-    return combine([(c / n, a) for c, a in terms])
+    phi = combine([(c / n, a) for c, a in terms])
+    if linear is None:
+        return phi
+    shares = (linear[0] / n * jnp.sum(kernel, axis=1))[:, None]
+    return jax.tree.map(lambda p, o: p + shares * o[None, :], phi, linear[1])

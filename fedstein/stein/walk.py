@@ -20,8 +20,10 @@ def walk(
     mixtures: tuple[Mixture, ...],
     direction: Callable[..., Particles],
     optimiser: AdaGrad,
+    linear: float | None = None,
 ) -> Particles:
-    """Move ``start`` by ``steps`` SVGD steps; ``score(step, blocks)`` is the part of the target that is no KDE.
+    """Move ``start`` by ``steps`` SVGD steps; ``score(step, blocks)`` is the part of the target that is no KDE,
+    ``linear`` a factor c of theta in the score that is not part of it (``svgd.tilted_direction``).
 
     The loop keeps the particles relative to the mean of the start, where distances do not cancel in float32.
     """
@@ -31,7 +33,8 @@ def walk(
     def step(number: Array, carry: tuple[Particles, Particles]) -> tuple[Particles, Particles]:
         offset, history = carry
         dense = None if score is None else score(number, jax.tree.map(jnp.add, offset, origin))
-        return optimiser.step(number, offset, direction(offset, dense, shifted), history)
+        extra = {} if linear is None else {"linear": (linear, origin)}
+        return optimiser.step(number, offset, direction(offset, dense, shifted, **extra), history)
 
     offset, _ = jax.lax.fori_loop(0, steps, step, (offset, optimiser.init(offset)))
     return jax.tree.map(jnp.add, offset, origin)
