@@ -13,14 +13,13 @@ import numpy as np
 
 from fedstein import protocol
 from fedstein.data import Dataset, validate
-from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
 from fedstein.metrics import METRICS
 from fedstein.models import MODELS, Model
 from fedstein.predictive import Evaluation, Predictive, mixture_moments
 from fedstein.runs.config import Config, merge, resolve, unknown
 from fedstein.runs.defaults import Facts
-from fedstein.runs.wiring import build_model, build_program, make_parts
+from fedstein.runs.wiring import build_model, federate, make_parts
 
 Client = tuple[np.ndarray, np.ndarray]
 
@@ -77,9 +76,8 @@ def fit(
         config = config.model_copy(update={"model": config.model.model_construct(kind="custom")})
     else:
         built = build_model(config, widths.pop(), joined.classes, joined.task)
-    program = build_program(config, built)
-    engine = LocalEngine(program, [program.shard(x, y) for x, y in split_like(joined, pairs)])
-    parts = make_parts(config, program, engine, Evaluation(built, joined))
+    federation = federate(config, built, split_like(joined, pairs))
+    parts = make_parts(config, federation.program, federation.engine, Evaluation(federation.model, joined))
     if test is None:
         nothing: dict[str, float | None] = dict.fromkeys(METRICS)
         parts = parts._replace(evaluate=lambda server: nothing)
@@ -89,7 +87,7 @@ def fit(
         records.append(record)
         if on_round:
             on_round(record)
-    return Posterior(built, np.asarray(last.server["particles"]), records, config)
+    return Posterior(built, federation.particles(last), records, config)
 
 
 def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Model) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from jax import Array
 
 from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.models.base import Model
+from fedstein.schedule import Schedule, constant
 from fedstein.seeds import REPORT, START, TRAIN, stream
 from fedstein.selection.base import Scheme
 from fedstein.shard import Shard, make_shard
@@ -23,14 +24,25 @@ from fedstein.sites.base import State
 class ClientProgram:
     """Model, algorithm and scheme as a client runs them. Holds no data; state and shard are passed in."""
 
-    def __init__(self, model: Model, algorithm: Algorithm, scheme: Scheme, *, seed: int, batch_size: int, rows: int):
+    def __init__(
+        self,
+        model: Model,
+        algorithm: Algorithm,
+        scheme: Scheme,
+        *,
+        seed: int,
+        batch_size: int,
+        rows: int,
+        schedule: Schedule | None = None,
+    ):
         self.model, self.algorithm, self.scheme = model, algorithm, scheme
-        self.seed, self.batch_size, self.report_rows = seed, batch_size, rows
+        self.seed, self.batch_size, self.report_rows, self.schedule = seed, batch_size, rows, schedule or constant(0)
 
     @cached_property
     def first_server(self) -> Arrays:
         """The server's state before round 1. Everybody can work it out from the seed."""
-        return _start(self.algorithm, np.uint32(self.seed))
+        server = _start(self.algorithm, np.uint32(self.seed))
+        return {**server, **self.algorithm.first_sums(server["particles"])}
 
     @cached_property
     def first_state(self) -> State:
@@ -60,7 +72,9 @@ class ClientProgram:
         """Steps 5 and 6: minimise the local free energy, refit the site."""
         use_all = int(shard.rows) <= self.batch_size
         state = state or self.first_state
-        return _train(self.algorithm, use_all, self._ids(number, client), received, state, shard)
+        ids, scale = self._ids(number, client), self.schedule(number)
+        update, private = _train(self.algorithm, use_all, ids, received, state, shard, scale)
+        return update, {**private, **{name: update[name] for name in self.algorithm.shared}}
 
     def _ids(self, number: int, client: int) -> np.ndarray:
         return np.array([self.seed, number, client], np.uint32)
@@ -86,9 +100,9 @@ def _report(
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _train(
-    algorithm: Algorithm, use_all: bool, ids: Array, received: Arrays, state: State, shard: Shard
+    algorithm: Algorithm, use_all: bool, ids: Array, received: Arrays, state: State, shard: Shard, scale: Array
 ) -> tuple[Arrays, State]:
-    return algorithm.train(stream(ids[0], TRAIN, ids[1], ids[2]), received, state, shard, use_all)
+    return algorithm.train(stream(ids[0], TRAIN, ids[1], ids[2]), received, state, shard, use_all, scale)
 
 
 def compilations() -> int:

@@ -25,6 +25,7 @@ class RunState(NamedTuple):
 
     round: int  # rounds done
     server: Arrays
+    accepted: dict[int, Arrays]  # of each client: the arrays of its last update that the server remembers
     memory: dict[str, Any]  # the scheme's, plain JSON
 
 
@@ -39,6 +40,7 @@ class Parts(NamedTuple):
     per_round: int
     pool: int
     evaluate_every: int
+    total_every: int  # rounds after which the server's sums are worked out afresh
 
     @property
     def algorithm(self) -> Algorithm:
@@ -63,7 +65,7 @@ class Ledger:
 def first(parts: Parts) -> RunState:
     """Before round 1."""
     memory = parts.scheme.first(parts.seed, len(parts.engine.clients))
-    return RunState(0, parts.program.first_server, memory)
+    return RunState(0, parts.program.first_server, {}, memory)
 
 
 def play(parts: Parts, state: RunState) -> Iterator[tuple[RunState, dict[str, Any]]]:
@@ -80,7 +82,11 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
     broadcast, values, report_rows = ask_candidates(parts, number, state.server, candidates, ledger)
     draws = uniforms(parts.seed, CHOOSE, number, count=len(candidates))
     drawn: Draw = parts.scheme.draw(state.memory, candidates, values, draws)
-    server, selected, failed, work = train_drawn(parts, number, state.server, drawn.order, broadcast, ledger)
+    server, accepted, failed, work = train_drawn(parts, number, state, drawn.order, broadcast, ledger)
+    selected = list(accepted)
+    kept = {**state.accepted, **accepted}
+    if number % parts.total_every == 0:
+        server = parts.algorithm.total(server, kept)  # sums that are only ever added to would drift
     parts.engine.commit(number, selected)
     memory = parts.scheme.after(state.memory, selected, parts.seed, len(parts.engine.clients))
     last = number == parts.rounds
@@ -100,7 +106,7 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
         "row_gradients": {**work, "report": report_rows},
         "seconds": time.perf_counter() - began,
     }
-    return RunState(number, server, memory), record
+    return RunState(number, server, kept, memory), record
 
 
 def pick_candidates(parts: Parts, number: int) -> list[int]:
@@ -119,7 +125,7 @@ def ask_candidates(
     scheme = parts.scheme
     if scheme.report is None or scheme.indicators is None:
         return None, None, 0
-    broadcast = parts.algorithm.broadcast(server)
+    broadcast = scheme.broadcast(parts.algorithm, server)
     reports = parts.engine.ask(number, broadcast, candidates)
     ledger.down += len(candidates) * Ledger.size(broadcast)
     ledger.up += sum(Ledger.size(report) for report in reports.values())
@@ -131,24 +137,26 @@ def ask_candidates(
 
 
 def train_drawn(
-    parts: Parts, number: int, server: Arrays, order: Sequence[int], broadcast: Arrays | None, ledger: Ledger
-) -> tuple[Arrays, list[int], list[int], dict[str, int]]:
+    parts: Parts, number: int, state: RunState, order: Sequence[int], broadcast: Arrays | None, ledger: Ledger
+) -> tuple[Arrays, dict[int, Arrays], list[int], dict[str, int]]:
     """Steps 4 to 6: clients in drawn order until enough have trained.
 
     In a serial algorithm each gets the particles the last one handed on; in a parallel one all get the same, and the
-    server takes their updates in together. A candidate that holds the broadcast already, and for which nothing has
-    changed since, is sent nothing but the request.
+    server takes their updates in together. A candidate that holds arrays of the broadcast already, while nothing has
+    changed since, is sent only the others. Returns what the server remembers of each client that trained.
     """
-    selected: list[int] = []
+    algorithm, server, scale = parts.algorithm, state.server, parts.program.schedule(number)
+    accepted: dict[int, Arrays] = {}
     failed: list[int] = []
     updates: dict[int, Arrays] = {}
     work = {"train": 0, "site": 0}
     for client in order:
-        if len(selected) == parts.per_round:
+        if len(accepted) == parts.per_round:
             break
-        holds_current = broadcast is not None and not (parts.algorithm.serial and selected)
-        assignment = {} if holds_current else parts.algorithm.broadcast(server)
-        update = parts.engine.train(number, client, assignment, broadcast if holds_current else None)
+        held = broadcast if broadcast is not None and not (algorithm.serial and accepted) else {}
+        needed = algorithm.assign(server, state.accepted.get(client))
+        assignment = {name: array for name, array in needed.items() if name not in held}
+        update = parts.engine.train(number, client, assignment, held)
         ledger.down += Ledger.size(assignment)
         if update is None:
             failed.append(client)
@@ -156,18 +164,18 @@ def train_drawn(
         ledger.up += Ledger.size(update)
         if not is_finite(update):
             raise diverged(number, f"client {client}")
-        selected.append(client)
-        if parts.algorithm.serial:
-            server = parts.algorithm.apply(server, {client: update})
+        accepted[client] = {name: update[name] for name in algorithm.shared}
+        if algorithm.serial:
+            server = algorithm.apply(server, state.accepted, {client: update}, scale)
         else:
             updates[client] = update
-        for kind, amount in parts.algorithm.row_gradients(parts.engine.clients[client].rows).items():
+        for kind, amount in algorithm.row_gradients(parts.engine.clients[client].rows).items():
             work[kind] += amount
     if updates:
-        server = parts.algorithm.apply(server, updates)
+        server = algorithm.apply(server, state.accepted, updates, scale)
         if not is_finite(server):
             raise diverged(number, "the server")
-    return server, selected, failed, work
+    return server, accepted, failed, work
 
 
 def is_finite(arrays: Arrays) -> bool:

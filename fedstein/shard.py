@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,3 +60,32 @@ def minibatch(shard: Shard, order: Array, step: Array | int, size: int) -> Batch
     index = order[(step * size + jnp.arange(size)) % shard.rows]
     scale = shard.rows.astype(shard.x.dtype) / size
     return Batch(shard.x[index], shard.y[index], jnp.full((size,), scale, shard.x.dtype))
+
+
+def in_pieces(function: Callable[..., Any], *arrays: Array, size: int = 512) -> Any:
+    """The sum over pieces of the rows of ``function(number, *rows)``: memory stays bounded, however long a shard is.
+
+    Padded lengths are m * 2^e, so halving finds pieces of one length; others are padded with rows of weight zero, the
+    weights being the last array.
+    """
+    rows = arrays[0].shape[0]
+    length = rows
+    while length > size and length % 2 == 0:
+        length //= 2
+    if length > size:
+        length = size
+        missing = -rows % size
+        *data, weights = arrays
+        data = [jnp.pad(a, ((0, missing), *((0, 0),) * (a.ndim - 1)), mode="edge") for a in data]
+        arrays = (*data, jnp.pad(weights, (0, missing)))
+    if length == arrays[0].shape[0]:
+        return function(jnp.uint32(0), *arrays)
+    pieces = tuple(array.reshape(-1, length, *array.shape[1:]) for array in arrays)
+    numbers = jnp.arange(pieces[0].shape[0], dtype=jnp.uint32)
+    shape = jax.eval_shape(lambda number, *rows: function(number, *rows), numbers[0], *(p[0] for p in pieces))
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+
+    def add(total: Any, entry: tuple[Array, ...]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, function(*entry)), None
+
+    return jax.lax.scan(add, zero, (numbers, *pieces))[0]

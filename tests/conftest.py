@@ -60,7 +60,13 @@ class Miniature(NamedTuple):
         """The same federation from the start, with another seed or the same; compiled functions are shared."""
         old = self.parts.program
         program = ClientProgram(
-            old.model, old.algorithm, old.scheme, seed=seed, batch_size=old.batch_size, rows=old.report_rows
+            old.model,
+            old.algorithm,
+            old.scheme,
+            seed=seed,
+            batch_size=old.batch_size,
+            rows=old.report_rows,
+            schedule=old.schedule,
         )
         engine = LocalEngine(program, self.engine.shards)
         return Miniature(self.parts._replace(program=program, engine=engine, seed=seed), engine)

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax import Array
 
 from fedstein.models.base import Blocks
 from fedstein.shard import Shard
-from fedstein.sites.base import State, Survey
+from fedstein.sites.base import Arrays, State, Survey
 
-Arrays = dict[str, Array]  # what travels in a message: named arrays
+Accepted = Mapping[int, Arrays]  # what the server last took in of each client: the arrays that ``shared`` names
 
 
 class Algorithm(NamedTuple):
     """Pure functions; the ones a client runs take a key, what it received, its state and its shard."""
 
     name: str
-    start: Callable[[Array], Arrays]  # key -> the server's state
-    broadcast: Callable[[Arrays], Arrays]  # the server's state -> what a client needs of it
+    start: Callable[[Array], Arrays]  # key -> the server's particles
+    first_sums: Callable[[Array], Arrays]  # the particles -> what the server keeps beside them, on the host
+    broadcast: Callable[[Arrays], Arrays]  # the server's state -> the particles, for reports on the likelihood
+    tilted_broadcast: Callable[[Arrays], Arrays]  # ... and what reports on the tilted target need besides
+    assign: Callable[[Arrays, Arrays | None], Arrays]  # ..., what was accepted of the client -> what training needs
     first_state: Callable[[Arrays], State]  # the first broadcast -> the state of a client that was never selected
     blocks: Callable[[Arrays], Blocks]  # what a likelihood report needs of the broadcast alone
     likelihood_score: Callable[[Array, Blocks, Shard, int], Array]  # ..., report rows (0: all) -> N x d
     survey: Callable[[Arrays], Survey]  # what a KSD report needs of the broadcast alone
     tilted_ksd: Callable[[Array, Survey, State, Shard, int], Array]  # -> S(q, p~_k)
-    train: Callable[[Array, Arrays, State, Shard, bool], tuple[Arrays, State]]  # ..., whole shard instead of batches
-    apply: Callable[[Arrays, Mapping[int, Arrays]], Arrays]  # the server's state, updates by client -> its new state
+    # key, (particles, their kernel), state, shard, report rows -> how much a client disagrees with its own site
+    innovation: Callable[[Array, tuple[Blocks, Array], State, Shard, int], Array] | None
+    train: Callable[
+        ..., tuple[Arrays, State]
+    ]  # key, received, state, shard, use all rows?, step scale -> update, state
+    shared: tuple[str, ...]  # the arrays of an update that the server remembers, and the client as part of its state
+    apply: Callable[[Arrays, Accepted, Mapping[int, Arrays], Any], Arrays]  # ..., before, updates, step scale -> new
+    total: Callable[[Arrays, Accepted], Arrays]  # the server's state with its sums worked out afresh
     serial: bool  # whether each client of a round gets what the one before handed on, or all get the same
     row_gradients: Callable[[int], dict[str, int]]  # rows of the client that trains -> {"train", "site"}

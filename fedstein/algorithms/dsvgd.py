@@ -6,29 +6,46 @@ p~_k = (q / t_k) p_k, p_k = exp(-L_k / alpha). Then the client refits its site (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.algorithms.base import Accepted, Algorithm, Arrays
 from fedstein.models.base import Blocks, Model, join
 from fedstein.shard import Batch, Shard, minibatch, shuffled, whole
 from fedstein.sites.base import Site, State, Survey
 from fedstein.stein.adagrad import AdaGrad
-from fedstein.stein.discrepancy import ksd_in
-from fedstein.stein.walk import walk
+from fedstein.stein.discrepancy import ksd_in, norm_in
+from fedstein.stein.walk import walk_on
 
 
 def dsvgd(
-    model: Model, site: Site, *, particles: int, steps: int, batch_size: int, temperature: float, optimiser: AdaGrad
+    model: Model,
+    site: Site,
+    *,
+    particles: int,
+    steps: int,
+    batch_size: int,
+    temperature: float,
+    optimiser: AdaGrad,
+    keep_history: bool = False,
 ) -> Algorithm:
-    """``steps`` is L; a shard of at most ``batch_size`` rows is used whole and unscaled."""
+    """``steps`` is L; a shard of at most ``batch_size`` rows is used whole and unscaled.
+
+    ``keep_history`` lets a client go on with its optimiser's history; the paper's authors reset it at every call.
+    """
 
     def likelihood(blocks: Blocks, batch: Batch) -> Blocks:
         return model.likelihood_score(blocks, batch.x, batch.y, batch.weights / temperature)
 
     def report_batch(key: Array, shard: Shard, rows: int) -> Batch:
         return minibatch(shard, shuffled(key, shard), 0, rows) if rows else whole(shard)
+
+    def broadcast(server: Arrays) -> Arrays:
+        return {"particles": server["particles"]}
 
     def blocks(received: Arrays) -> Blocks:
         return model.split(received["particles"])
@@ -42,30 +59,78 @@ def dsvgd(
             seen.frame, jax.tree.map(lambda *terms: sum(terms), data, seen.score, site.own_score(seen, state))
         )
 
-    def train(key: Array, received: Arrays, state: State, shard: Shard, use_all: bool) -> tuple[Arrays, State]:
+    def innovation(key: Array, seen: tuple[Blocks, Array], state: State, shard: Shard, rows: int) -> Array:
+        assert site.site_score is not None
+        blocks, kernel = seen
+        data = likelihood(blocks, report_batch(key, shard, rows))
+        return norm_in(kernel, jax.tree.map(jnp.subtract, data, site.site_score(blocks, state)))
+
+    def train(
+        key: Array, received: Arrays, state: State, shard: Shard, use_all: bool, scale: Array
+    ) -> tuple[Arrays, State]:
         before = blocks(received)
-        cavity = site.cavity(before, state)
+        cavity = site.cavity(received, before, state)
         order = jnp.arange(1) if use_all else shuffled(key, shard)
 
         def score(step: Array, theta: Blocks) -> Blocks:
             batch = whole(shard) if use_all else minibatch(shard, order, step, batch_size)
             data = likelihood(theta, batch)
-            return data if cavity.linear is not None else jax.tree.map(jnp.add, data, cavity.score(theta))
+            return data if cavity.score is None else jax.tree.map(jnp.add, data, cavity.score(theta))
 
-        after = walk(steps, before, score, cavity.mixtures, site.direction, optimiser, cavity.linear)
-        return {"particles": join(after)}, site.refit(before, after, state)
+        history = model.split(state["history"]) if keep_history else None
+        taken = state["taken"] if keep_history else jnp.int32(0)
+        after, history = walk_on(
+            steps,
+            before,
+            score,
+            cavity.mixtures,
+            site.direction,
+            optimiser,
+            cavity.linear,
+            scale,
+            history,
+            taken,
+        )
+        fitted = site.refit(jax.random.fold_in(key, 1), before, after, state, shard)
+        if keep_history:
+            fitted = {**fitted, "history": join(history), "taken": taken + steps}
+        sent = {name: fitted[name] for name in site.shared}
+        return {"particles": join(after), **sent}, {k: v for k, v in fitted.items() if k not in sent}
+
+    def apply(server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays], scale: Any) -> Arrays:
+        for client, update in updates.items():
+            sums = site.sums.absorb(server, accepted.get(client), update)
+            server = {**server, "particles": update["particles"], **sums}
+        return server
+
+    def first_state(received: Arrays) -> State:
+        start = received["particles"]
+        state = site.init(start)
+        return {**state, "history": jnp.zeros_like(start), "taken": jnp.int32(0)} if keep_history else state
+
+    def start(key: Array) -> Arrays:
+        return {"particles": model.init(key, particles)}
 
     return Algorithm(
         name="dsvgd",
-        start=lambda key: {"particles": model.init(key, particles)},
-        broadcast=lambda server: {"particles": server["particles"]},
-        first_state=lambda received: site.init(received["particles"]),
+        start=start,
+        first_sums=site.sums.first,
+        broadcast=broadcast,
+        tilted_broadcast=lambda server: {**broadcast(server), **site.sums.tilted(server)},
+        assign=lambda server, accepted: {**broadcast(server), **site.sums.cavity(server, accepted)},
+        first_state=first_state,
         likelihood_score=likelihood_score,
         blocks=blocks,
-        survey=lambda received: site.survey(blocks(received)),
+        survey=lambda received: site.survey(received, blocks(received)),
         tilted_ksd=tilted_ksd,
+        innovation=innovation if site.site_score else None,
         train=train,
-        apply=lambda server, updates: {**server, **next(iter(updates.values()))},
+        shared=site.shared,
+        apply=apply,
+        total=lambda server, accepted: {**server, **site.sums.total(server, accepted)},
         serial=True,
-        row_gradients=lambda rows: {"train": steps * min(rows, batch_size) * particles, "site": 0},
+        row_gradients=lambda rows: {
+            "train": steps * min(rows, batch_size) * particles,
+            "site": site.row_gradients(rows) * particles,
+        },
     )

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.algorithms.base import Accepted, Algorithm, Arrays
 from fedstein.algorithms.dsvgd import dsvgd
 from fedstein.errors import InputError
 from fedstein.models.base import Blocks, Model, join
@@ -31,7 +32,6 @@ from fedstein.stein.svgd import tilted_direction
 from fedstein.stein.walk import walk
 
 PRIORS = ("divided", "as_written")
-UPLOAD = "local-"  # the server keeps each client's last upload under this and its id
 
 
 def parallel_dsvgd(
@@ -59,21 +59,23 @@ def parallel_dsvgd(
         optimiser=optimiser,
     )
 
-    def train(key: Array, received: Arrays, state: State, shard: Shard, use_all: bool) -> tuple[Arrays, State]:
-        _, state = serial.train(key, received, state, shard, use_all)
-        return {"local": state["particles"]}, state
+    def train(
+        key: Array, received: Arrays, state: State, shard: Shard, use_all: bool, scale: Array
+    ) -> tuple[Arrays, State]:
+        _, state = serial.train(key, received, state, shard, use_all, scale)
+        return {"local": state["local"]}, {}
 
-    def apply(server: Arrays, updates: Mapping[int, Arrays]) -> Arrays:
-        server = {**server, **{f"{UPLOAD}{client}": update["local"] for client, update in updates.items()}}
-        uploads = [server[name] for name in sorted(server, key=by_client) if name.startswith(UPLOAD)]
+    def apply(server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays], scale: Any) -> Arrays:
+        latest = {**accepted, **updates}
+        uploads = [latest[client]["local"] for client in sorted(latest)]  # sums have one order
         # Padded to a power of two with copies at sign zero, so that a growing number of uploads compiles rarely.
         size = 1 << (len(uploads) - 1).bit_length()
         signs = jnp.array([1.0] * len(uploads) + [0.0] * (size - len(uploads)), uploads[0].dtype)
         stacked = jnp.stack(uploads + uploads[:1] * (size - len(uploads)))
-        return {**server, "particles": server_svgd(server["particles"], stacked, signs)}
+        return {**server, "particles": server_svgd(server["particles"], stacked, signs, scale)}
 
     @jax.jit
-    def server_svgd(start: Array, uploads: Array, signs: Array) -> Array:
+    def server_svgd(start: Array, uploads: Array, signs: Array, scale: Array) -> Array:
         blocks = model.split(start)
         _, origin = centred(blocks)
         prior_weight = 1 - jnp.sum(signs) if prior == "divided" else 1.0
@@ -89,15 +91,9 @@ def parallel_dsvgd(
             of_prior = jax.tree.map(lambda s: prior_weight * s, model.prior_score(theta))
             return jax.lax.scan(add, of_prior, (uploads, signs))[0]
 
-        return join(walk(steps, blocks, score, (), tilted_direction, optimiser))
+        return join(walk(steps, blocks, score, (), tilted_direction, optimiser, scale=scale))
 
-    return serial._replace(name="parallel_dsvgd", train=train, apply=apply, serial=False)
-
-
-def by_client(name: str) -> tuple[str, int]:
-    """Uploads in the order of their clients' ids, so that sums have one order."""
-    head, _, tail = name.rpartition("-")
-    return (head, int(tail)) if tail.isdigit() else (name, 0)
+    return serial._replace(name="parallel_dsvgd", train=train, shared=("local",), apply=apply, serial=False)
 
 
 def refuse_what_cannot_work(model: Model, prior: str, density: str, bandwidth: float) -> None:

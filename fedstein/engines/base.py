@@ -30,8 +30,8 @@ class Engine(Protocol):
         """Steps 1 and 2: send the broadcast, collect the reports that arrive."""
         ...
 
-    def train(self, number: int, client: int, assignment: Arrays, broadcast: Arrays | None) -> Arrays | None:
-        """Steps 4 to 6. ``assignment`` is what goes to the client now; ``broadcast`` what it has received already."""
+    def train(self, number: int, client: int, assignment: Arrays, held: Arrays) -> Arrays | None:
+        """Steps 4 to 6. ``assignment`` is what goes to the client now; ``held`` what it has received already."""
         ...
 
     def commit(self, number: int, clients: Sequence[int]) -> None:

@@ -30,8 +30,8 @@ class LocalEngine:
         seen = self.program.survey(broadcast)
         return {k: self.program.report(number, k, seen, self.states.get(k), self.shards[k]) for k in candidates}
 
-    def train(self, number: int, client: int, assignment: Arrays, broadcast: Arrays | None) -> Arrays | None:
-        received = {**(broadcast or {}), **assignment}
+    def train(self, number: int, client: int, assignment: Arrays, held: Arrays) -> Arrays | None:
+        received = {**held, **assignment}
         state = self.states.get(client)
         update, self._pending[client] = self.program.train(number, client, received, state, self.shards[client])
         return update

@@ -21,6 +21,8 @@ class ModelInfo(NamedTuple):
     starts: tuple[str, ...]
     step_size: float  # the authors' step sizes and their guards against division by zero
     epsilon: float
+    settled_step: float  # with curvature sites and in pooled SVGD, under the cosine schedule: docs/results.md
+    structure: str  # of curvature sites
     density: str  # the KDE density that serves it better: docs/results.md has the numbers
     parallel_prior: str  # how Parallel DSVGD's server counts the prior: "divided" where that is proper
     about: str
@@ -34,6 +36,8 @@ MODELS: dict[str, ModelInfo] = {
         _blr.STARTS,
         0.05,
         1e-9,
+        0.05,
+        "full",
         "reference",
         "as_written",
         "Bayesian logistic regression, two classes, theta = [w, log xi]",
@@ -45,6 +49,8 @@ MODELS: dict[str, ModelInfo] = {
         _bnn.STARTS,
         1e-3,
         1e-6,
+        6e-3,
+        "eigen",
         "log",
         "divided",
         "Bayesian neural network, ReLU layers, softmax",
@@ -56,6 +62,8 @@ MODELS: dict[str, ModelInfo] = {
         _bnn.STARTS,
         1e-3,
         1e-6,
+        6e-3,
+        "eigen",
         "log",
         "as_written",
         "Bayesian neural network with Gaussian noise, theta = [W, log gamma]",

@@ -36,6 +36,11 @@ class Model(NamedTuple):
     kde_dim: int = 0  # the d of the reference density's normaliser; 0: all of theta
     prior_curvature: float | None = None  # the largest curvature of -log p0; None: it has no bound
     linear_prior_score: float | None = None  # c, where the score of p0 is c * theta
+    # Closed forms of the Gauss-Newton matrix, where there are any (``models.fisher``):
+    # blocks, x, row weights, key, label samples (0: the expectation) -> its diagonal at every particle, as blocks
+    diagonal_curvature: Callable[[Blocks, Array, Array, Array, int], Blocks] | None = None
+    full_curvature: Callable[[Blocks, Array, Array], Array] | None = None  # ... -> its mean over particles, d x d
+    input_block: int | None = None  # the block that multiplies the inputs, outputs x inputs, with an isotropic prior
     features: int = 0
     classes: int = 0
 

@@ -43,6 +43,18 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
         logits = blocks[0] @ x.T  # N x rows
         return jnp.stack([log_mean_exp(jax.nn.log_sigmoid(-logits)), log_mean_exp(jax.nn.log_sigmoid(logits))], axis=1)
 
+    def variances(blocks: Blocks, x: Array) -> Array:
+        p = jax.nn.sigmoid(x @ blocks[0].T)  # rows x N
+        return p * (1 - p)
+
+    def diagonal_curvature(blocks: Blocks, x: Array, row_weights: Array, key: Array, samples: int) -> Blocks:
+        return (row_weights[:, None] * variances(blocks, x)).T @ (x * x), jnp.zeros_like(blocks[1])
+
+    def full_curvature(blocks: Blocks, x: Array, row_weights: Array) -> Array:
+        share = jnp.full((blocks[0].shape[0],), 1 / blocks[0].shape[0], x.dtype)
+        of_weights = x.T @ ((row_weights * (variances(blocks, x) @ share))[:, None] * x)
+        return jnp.pad(of_weights, ((0, 1), (0, 1)))  # the likelihood does not know xi
+
     return Model(
         name="blr",
         task="classification",
@@ -53,6 +65,9 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
         predict=predict,
         prepare=lambda x: np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1),
         kde_dim=weights,
+        diagonal_curvature=diagonal_curvature,
+        full_curvature=full_curvature,
+        input_block=0,
         features=features,
         classes=2,
     )

@@ -39,6 +39,16 @@ def bnn_classifier(
     def predict(blocks: Blocks, x: Array) -> Array:
         return log_mean_exp(jax.nn.log_softmax(forward(blocks, sizes, x), axis=-1))
 
+    def diagonal_curvature(blocks: Blocks, x: Array, weights: Array, key: Array, samples: int) -> Blocks:
+        logits = forward(blocks, sizes, x)
+        p = jax.nn.softmax(logits, axis=-1)  # N x rows x classes
+        if samples:
+            labels = jax.random.categorical(key, logits[..., None, :], shape=(*logits.shape[:2], samples))
+            hits, shares = jax.nn.one_hot(labels, classes, dtype=p.dtype), jnp.full((samples,), 1 / samples, p.dtype)
+        else:
+            hits, shares = jnp.eye(classes, dtype=p.dtype), p[..., None]
+        return squared_backward(blocks, sizes, x, weights, jnp.sqrt(shares) * (hits - p[:, :, None, :]))
+
     return Model(
         name="bnn_classifier",
         task="classification",
@@ -49,6 +59,8 @@ def bnn_classifier(
         predict=predict,
         prior_curvature=prior_precision,
         linear_prior_score=-prior_precision,
+        diagonal_curvature=diagonal_curvature,
+        input_block=0,
         features=features,
         classes=classes,
     )
@@ -85,6 +97,15 @@ def bnn_regressor(
         mean = forward(blocks[:-1], sizes, x)[..., 0]
         return jnp.concatenate([mean.T, jnp.broadcast_to(blocks[-1].T, mean.T.shape)], axis=1)
 
+    def diagonal_curvature(blocks: Blocks, x: Array, weights: Array, key: Array, samples: int) -> Blocks:
+        n, rows = blocks[0].shape[0], x.shape[0]
+        roots = jnp.broadcast_to(jnp.exp(0.5 * blocks[-1])[:, :, None, None], (n, rows, 1, 1))
+        if samples:
+            noise = jax.random.normal(key, (n, rows, samples, 1), roots.dtype)
+            roots = roots * noise / math.sqrt(samples)
+        of_gamma = jnp.full((n, 1), 0.5 * jnp.sum(weights))  # E[(1/2 - gamma r^2 / 2)^2] = 1/2 for every row
+        return (*squared_backward(blocks[:-1], sizes, x, weights, roots), of_gamma)
+
     return Model(
         name="bnn_regressor",
         task="regression",
@@ -93,6 +114,8 @@ def bnn_regressor(
         log_prior=log_prior,
         log_likelihood=log_likelihood,
         predict=predict,
+        diagonal_curvature=diagonal_curvature,
+        input_block=0,
         features=features,
     )
 
@@ -119,10 +142,36 @@ def gaussian_log_prior(blocks: Blocks, precision: float) -> Array:
 
 def forward(blocks: Blocks, sizes: Sequence[int], x: Array) -> Array:
     """Network outputs, N x rows x outputs."""
+    return signals(blocks, sizes, x)[-1]
+
+
+def signals(blocks: Blocks, sizes: Sequence[int], x: Array) -> list[Array]:
+    """What every layer hands on before its ReLU, N x rows x units."""
     n = blocks[0].shape[0]
     first = jax.lax.dot_general(x, blocks[0].reshape(n * sizes[1], sizes[0]), (((1,), (1,)), ((), ())))
-    signal = (first + blocks[1].reshape(1, -1)).reshape(x.shape[0], n, sizes[1]).transpose(1, 0, 2)
+    found = [(first + blocks[1].reshape(1, -1)).reshape(x.shape[0], n, sizes[1]).transpose(1, 0, 2)]
     for layer in range(1, len(sizes) - 1):
         weights = blocks[2 * layer].reshape(n, sizes[layer + 1], sizes[layer])
-        signal = jnp.einsum("nbh,nch->nbc", jax.nn.relu(signal), weights) + blocks[2 * layer + 1][:, None, :]
-    return signal
+        found.append(jnp.einsum("nbh,nch->nbc", jax.nn.relu(found[-1]), weights) + blocks[2 * layer + 1][:, None, :])
+    return found
+
+
+def squared_backward(blocks: Blocks, sizes: Sequence[int], x: Array, weights: Array, roots: Array) -> Blocks:
+    """Diagonal of J' (sum_c r_c r_c') J for every particle, J the Jacobian of the outputs, r_c the columns of a root.
+
+    ``roots`` is N x rows x columns x outputs. The columns are carried back through the layers; for a weight from unit
+    i to unit o the entry is sum_rows w a_i^2 sum_c delta_co^2, one matrix product a layer.
+    """
+    n, before = blocks[0].shape[0], signals(blocks, sizes, x)
+    found: list[Array] = []
+    for layer in reversed(range(len(sizes) - 1)):
+        squared = jnp.sum(roots * roots, axis=2) * weights[None, :, None]  # N x rows x outputs
+        if layer:
+            active = jax.nn.relu(before[layer - 1])
+            of_weights = jnp.einsum("nbo,nbi->noi", squared, active * active).reshape(n, -1)
+            matrix = blocks[2 * layer].reshape(n, sizes[layer + 1], sizes[layer])
+            roots = jnp.einsum("nbco,noi->nbci", roots, matrix) * (before[layer - 1] > 0)[:, :, None, :]
+        else:
+            of_weights = (squared.transpose(0, 2, 1).reshape(n * sizes[1], -1) @ (x * x)).reshape(n, -1)
+        found += [jnp.einsum("nbo->no", squared), of_weights]
+    return tuple(reversed(found))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
@@ -86,14 +87,16 @@ def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
         states = {int(client): read_arrays(folder, entry) for client, entry in manifest["clients"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from None
-    like = engine.program.first_server
-    check_shapes(path, server, {name: like.get(name, like["particles"]) for name in {**like, **server}})
+    check_shapes(path, server, engine.program.first_server)
     for client, state in states.items():
         if not 0 <= client < len(engine.clients):
             raise InputError(f"{path} names client {client}, but there are {len(engine.clients)} clients")
         check_shapes(path, state, engine.program.first_state)
     engine.states, engine.changed = states, set()
-    return RunState(done, server, memory)
+    # In process a client's state holds what the server remembers of it, so it is on disk once.
+    shared = engine.program.algorithm.shared
+    accepted = {client: {name: state[name] for name in shared} for client, state in states.items()}
+    return RunState(done, server, accepted, memory)
 
 
 def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, Any]:
@@ -104,7 +107,12 @@ def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, Any]:
         raise InputError(f"the checkpoint names {path}, which is not there; restore it or start anew") from None
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise InputError(f"{path} is damaged: its checksum is not the one in the manifest; restore it or start anew")
-    return {name: jnp.asarray(array) for name, array in unpack(content, path).items()}
+    return {name: as_it_was(array) for name, array in unpack(content, path).items()}
+
+
+def as_it_was(array: np.ndarray) -> Any:
+    """On the device, but for the float64 sums of a float32 run, which JAX would cast down."""
+    return array if array.dtype == np.float64 and jnp.result_type(float) != jnp.float64 else jnp.asarray(array)
 
 
 def check_shapes(path: Path, arrays: Mapping[str, Any], like: Mapping[str, Any]) -> None:

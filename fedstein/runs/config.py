@@ -16,9 +16,11 @@ from typing import Annotated, Any, Literal, get_args
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedstein.algorithms import ALGORITHMS
 from fedstein.errors import InputError
 from fedstein.models import MODELS
 from fedstein.runs.defaults import Facts, defaults, inapplicable, kinds
+from fedstein.selection import SCHEMES
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
@@ -63,6 +65,10 @@ class Sites(Section):
     kind: str
     density: Literal["log", "reference"] | None = None
     bandwidth: PositiveFloat | None = None
+    structure: Literal["full", "diagonal", "eigen"] | None = None
+    damping: Annotated[float, Field(gt=0, le=1)] | None = None
+    label_samples: Annotated[int, Field(ge=0, le=1000)] | None = None
+    rank: Count | None = None
 
 
 class Selection(Section):
@@ -75,13 +81,14 @@ class Selection(Section):
 
 class AlgorithmSection(Section):
     kind: str
-    particles: Annotated[int, Field(ge=2, le=10**6)]
+    particles: Annotated[int, Field(ge=1, le=10**6)]
     local_steps: Positive
-    distill_steps: Positive
+    distill_steps: Positive | None = None
     step_size: PositiveFloat
-    epsilon: PositiveFloat
+    epsilon: PositiveFloat | None = None
     batch_size: Positive
     temperature: PositiveFloat
+    schedule: Literal["constant", "cosine"]
     prior: Literal["divided", "as_written"] | None = None
 
 
@@ -117,6 +124,23 @@ class Config(Section):
         starts = MODELS[self.model.kind].starts
         if self.model.start not in starts:
             raise ValueError(unknown(f"value of model.start for {self.model.kind}", self.model.start, starts))
+        info, scheme = ALGORITHMS[self.algorithm.kind], self.selection.kind
+        chosen = f"algorithm.kind = {self.algorithm.kind!r}"
+        if self.sites.kind not in info.sites:
+            raise ValueError(
+                f"sites.kind = {self.sites.kind!r} does not go with {chosen}; use {' or '.join(info.sites)}"
+            )
+        if info.schemes and scheme not in info.schemes:
+            raise ValueError(f"selection.kind = {scheme!r} does not go with {chosen}; use {' or '.join(info.schemes)}")
+        if self.algorithm.particles < 2 and self.algorithm.kind != "fedavg":
+            raise ValueError(
+                f"algorithm.particles = {self.algorithm.particles} is too few for {chosen}; take at least 2"
+            )
+        wanted = SCHEMES[scheme].sites
+        if wanted and self.sites.kind not in wanted:
+            raise ValueError(
+                f"selection.kind = {scheme!r} needs sites.kind = {' or '.join(wanted)}, got {self.sites.kind!r}"
+            )
         clients, per_round, pool = self.partition.clients, self.selection.per_round, self.selection.pool or 0
         if per_round > clients:
             raise ValueError(

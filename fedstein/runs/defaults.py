@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fedstein.algorithms import ALGORITHMS
+from fedstein.algorithms import ALGORITHMS, AlgorithmInfo, fedavg
 from fedstein.data import DATASETS
 from fedstein.models import MODELS
 from fedstein.selection import SCHEMES
@@ -50,20 +50,20 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         split = {} if data.get("test_path") else {"test_fraction": 0.2}
         data = {"standardize": True, **split, **data}
     model = {"kind": default_model(facts), **raw.get("model", {})}
-    step = {"step_size": MODELS[model["kind"]].step_size, "epsilon": MODELS[model["kind"]].epsilon}
     partition = default_partition(raw.get("partition", {}), data["name"], facts)
-    algorithm = {"kind": "dsvgd", **step, **raw.get("algorithm", {})}
-    everybody = ALGORITHMS[algorithm["kind"]].everybody
-    schedule = (
-        {"kind": "round_robin", "per_round": partition["clients"]} if everybody else {"kind": "ksd", "per_round": 1}
-    )
+    info = ALGORITHMS[raw.get("algorithm", {}).get("kind", "dsvgd")]
+    sites = {"kind": info.sites[0], **raw.get("sites", {})}
+    algorithm = {"kind": "dsvgd", **default_steps(info, model["kind"], sites["kind"]), **raw.get("algorithm", {})}
+    everybody = info.everybody
+    usual = info.schemes[0] if info.schemes else "round_robin" if everybody else "ksd"
+    schedule = {"kind": usual, "per_round": partition["clients"] if everybody else 1}
     full = {
         "seed": raw.get("seed", 0),
         "rounds": raw.get("rounds", ROUNDS.get(data["name"], 120)),
         "data": data,
         "partition": partition,
         "model": model,
-        "sites": {"kind": "particles", **raw.get("sites", {})},
+        "sites": sites,
         "selection": {**schedule, **raw.get("selection", {})},
         "algorithm": algorithm,
         "engine": {"kind": "local", "threads": 0, "precision": "float32", **raw.get("engine", {})},
@@ -72,8 +72,14 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     }
     for section, by_kind in BY_KIND.items():
         full[section] = {**by_kind[full[section]["kind"]], **full[section]}
+    if full["model"]["start"] == "wide" and sites["kind"] != "particles" and "start" not in raw.get("model", {}):
+        full["model"]["start"] = "prior"  # the wide start is for sites that forget: docs/results.md
     if "density" in full["sites"] and "density" not in raw.get("sites", {}):
         full["sites"]["density"] = "log" if everybody else MODELS[model["kind"]].density
+    if "structure" in full["sites"] and "structure" not in raw.get("sites", {}):
+        full["sites"]["structure"] = MODELS[model["kind"]].structure
+    if full["sites"].get("structure", "eigen") != "eigen" and "rank" not in raw.get("sites", {}):
+        del full["sites"]["rank"]
     if "prior" in full["algorithm"] and "prior" not in raw.get("algorithm", {}):
         full["algorithm"]["prior"] = MODELS[model["kind"]].parallel_prior
     return full
@@ -91,6 +97,16 @@ def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[s
     return {"clients": clients, **suggested, **partition}
 
 
+def default_steps(info: AlgorithmInfo, model: str, sites: str) -> dict[str, Any]:
+    """Step size, guard, schedule and L': the paper's with its own sites, else what was found to settle."""
+    if info.build is fedavg:
+        return {"step_size": 0.5, "schedule": "cosine"}
+    if sites == "particles":
+        authors = {"step_size": MODELS[model].step_size, "epsilon": MODELS[model].epsilon}
+        return {**authors, "schedule": "constant", "distill_steps": 10}
+    return {"step_size": MODELS[model].settled_step, "epsilon": MODELS[model].epsilon, "schedule": "cosine"}
+
+
 def default_model(facts: Facts) -> str:
     if facts.task == "regression":
         return "bnn_regressor"
@@ -104,6 +120,12 @@ def inapplicable(full: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         kind = full[section]["kind"]
         elsewhere = {key for settings in by_kind.values() for key in settings} - set(by_kind[kind])
         found += [(section, key, f"{section}.kind is {kind!r}") for key in full[section] if key in elsewhere]
+    if full["sites"]["kind"] != "particles" and "distill_steps" in full["algorithm"]:
+        found.append(("algorithm", "distill_steps", f"sites.kind is {full['sites']['kind']!r}"))
+    if full["algorithm"]["kind"] == "fedavg" and "epsilon" in full["algorithm"]:
+        found.append(("algorithm", "epsilon", "algorithm.kind is 'fedavg'"))
+    if full["sites"].get("structure", "eigen") != "eigen" and "rank" in full["sites"]:
+        found.append(("sites", "rank", f"sites.structure is {full['sites']['structure']!r}"))
     if full["data"].get("test_path") and "test_fraction" in full["data"]:
         found.append(("data", "test_fraction", "data.test_path names the test rows"))
     if full["data"]["name"] != "file":

@@ -30,7 +30,7 @@ PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
 class RunFolder:
     """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``, ``checkpoint/``,
-    ``posterior.safetensors``, ``summary.json``."""
+    ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the inputs were rotated."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -39,7 +39,14 @@ class RunFolder:
         self.summary_file = path / "summary.json"
 
     @classmethod
-    def create(cls, path: Path, config: Config, clients: Sequence[ClientInfo], dataset: Dataset) -> RunFolder:
+    def create(
+        cls,
+        path: Path,
+        config: Config,
+        clients: Sequence[ClientInfo],
+        dataset: Dataset,
+        basis: Mapping[str, np.ndarray] | None = None,
+    ) -> RunFolder:
         """A new folder with everything that is known before the first round. Refuses one that holds anything."""
         refuse_used(path)
         folder = cls(path)
@@ -52,6 +59,8 @@ class RunFolder:
             write_json(path / "environment.json", environment(config))
             write_json(path / "clients.json", [client._asdict() for client in clients])
             write_json(path / "data.json", describe(dataset))
+            if basis is not None:
+                write_bytes(path / "basis.safetensors", pack(basis))
             write_bytes(folder.rounds_file, b"")
             write_bytes(path / "config.toml", config.to_toml().encode())
         return folder
@@ -145,6 +154,11 @@ class RunFolder:
         if "particles" not in arrays or arrays["particles"].ndim != 2:
             raise InputError(f"{path} is damaged: expected a tensor 'particles' of shape N x d")
         return arrays["particles"]
+
+    def read_basis(self) -> dict[str, np.ndarray] | None:
+        """The basis of the inputs that the run was set up with, if any."""
+        path = self.path / "basis.safetensors"
+        return unpack(path.read_bytes(), path) if path.is_file() else None
 
     def data_facts(self) -> dict[str, Any]:
         facts = read_json(self.path / "data.json", "the description of the data")

@@ -28,7 +28,7 @@ class Interrupted(FedsteinError):
 def start(wired: Wired, out: Path, on_round: OnRound) -> dict[str, Any]:
     """A new run in a new folder; returns the summary."""
     state = first(wired.parts)  # what cannot be computed at all fails before there is a folder
-    folder = RunFolder.create(out, wired.config, wired.engine.clients, wired.dataset)
+    folder = RunFolder.create(out, wired.config, wired.engine.clients, wired.dataset, wired.federation.basis)
     with folder.locked():
         return carry_on(folder, wired, state, on_round)
 
@@ -57,7 +57,7 @@ def _resume(
 ) -> dict[str, Any]:
     dataset = load_dataset(config.to_dict())
     folder.check_data(dataset)
-    wired = wire(config, dataset)
+    wired = wire(config, dataset, folder.read_basis())
     if (folder.checkpoint / "manifest.json").exists():
         state = checkpoint.load(folder.checkpoint, config, wired.engine)
     else:
@@ -121,7 +121,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 def finish(folder: RunFolder, wired: Wired, state: RunState) -> dict[str, Any]:
     """The posterior and the summary; the summary comes last and says that the run is whole."""
-    folder.write_posterior(state.server["particles"])
+    folder.write_posterior(wired.federation.particles(state))
     summary = summarise(folder.records(), len(wired.engine.clients))
     summary["reliability"] = wired.evaluation.reliability(state.server)
     with disk_errors(folder.path):

@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedstein import data
 from fedstein.algorithms import ALGORITHMS, Algorithm
+from fedstein.basis import Rotation, find_basis, moments, restore_particles, rotate
 from fedstein.client import ClientProgram
 from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
 from fedstein.models import MODELS, Model
 from fedstein.predictive import Evaluation
-from fedstein.protocol import Parts
+from fedstein.protocol import Parts, RunState
 from fedstein.runs.config import Config
 from fedstein.runs.defaults import FILE_KEYS, Facts
+from fedstein.schedule import SCHEDULES
 from fedstein.selection import SCHEMES, Scheme
 from fedstein.sites import SITES
 from fedstein.stein.adagrad import AdaGrad
+
+
+class Federation(NamedTuple):
+    """Clients with their rows, and what they compute."""
+
+    model: Model  # as the clients use it: with rotated inputs where there is a basis
+    program: ClientProgram
+    engine: LocalEngine
+    basis: Rotation | None
+
+    def particles(self, state: RunState) -> np.ndarray:
+        """The posterior's particles in the model's own coordinates."""
+        found = np.asarray(state.server["particles"])
+        if self.basis is None or self.model.input_block is None:
+            return found
+        return restore_particles(self.basis, found, self.model.widths, self.model.input_block)
 
 
 class Wired(NamedTuple):
@@ -31,8 +49,12 @@ class Wired(NamedTuple):
     config: Config
     dataset: data.Dataset
     parts: Parts
-    engine: LocalEngine
+    federation: Federation
     evaluation: Evaluation
+
+    @property
+    def engine(self) -> LocalEngine:
+        return self.federation.engine
 
 
 def load_dataset(raw: Mapping[str, Any]) -> data.Dataset:
@@ -72,12 +94,15 @@ def _model(settings: str, features: int, classes: int) -> Model:
     return MODELS[given.pop("kind")].build(features, classes, **given)
 
 
-def build_program(config: Config, model: Model) -> ClientProgram:
+def build_program(config: Config, model: Model, prepared: Model | None = None) -> ClientProgram:
     """What a client computes; it needs the config and nothing of the others' data."""
     algorithm, scheme = build_algorithm(config, model), build_scheme(config)
     rows = config.selection.report_rows or 0
     size = config.algorithm.batch_size
-    return ClientProgram(model, algorithm, scheme, seed=config.seed, batch_size=size, rows=rows)
+    schedule = SCHEDULES[config.algorithm.schedule](config.rounds)
+    return ClientProgram(
+        prepared or model, algorithm, scheme, seed=config.seed, batch_size=size, rows=rows, schedule=schedule
+    )
 
 
 def build_algorithm(config: Config, model: Model) -> Algorithm:
@@ -91,8 +116,11 @@ def _algorithm(model: Model, algorithm_settings: str, site_settings: str) -> Alg
         {key: value for key, value in json.loads(text).items() if value is not None}
         for text in (algorithm_settings, site_settings)
     )
-    optimiser = AdaGrad(settings["step_size"], settings["epsilon"])
-    site = SITES[site_only.pop("kind")].build(model, steps=settings["distill_steps"], optimiser=optimiser, **site_only)
+    optimiser = AdaGrad(settings["step_size"], settings.get("epsilon", 0.0))
+    info, own = SITES[site_only.pop("kind")], {"steps": settings.get("distill_steps"), "optimiser": optimiser}
+    given = {name: own[name] if name in own else settings[name] for name in info.needs}
+    site_only.pop("rank", None)  # of the basis, which is found before there is an algorithm
+    site = info.build(model, **given, **site_only)
     return ALGORITHMS[settings["kind"]].build(
         model,
         site,
@@ -125,16 +153,52 @@ def refuse_too_large(config: Config, model: Model) -> None:
         )
 
 
-def wire(config: Config, dataset: data.Dataset) -> Wired:
+def federate(
+    config: Config,
+    model: Model,
+    clients: Sequence[tuple[np.ndarray, np.ndarray]],
+    names: Sequence[str] | None = None,
+    basis: Rotation | None = None,
+) -> Federation:
+    """Clients in this process; ``basis`` is that of a run that goes on, else it is found here where one is needed."""
+    if ALGORITHMS[config.algorithm.kind].pooled:
+        clients = [tuple(np.concatenate(arrays) for arrays in zip(*clients, strict=True))]  # type: ignore[list-item]
+        names = ["everybody"]
+    prepared, used = model, config.sites.structure == "eigen"
+    if used:
+        if model.input_block is None:
+            raise InputError(
+                f"sites.structure = 'eigen' needs a layer that multiplies the inputs, and model {model.name!r} has "
+                "none (input_block); use 'diagonal' or 'full'"
+            )
+        if basis is None:
+            inputs = [model.prepare(x) for x, _ in clients]
+
+            def total(probe: np.ndarray | None) -> np.ndarray:
+                return sum(moments(x, probe) for x in inputs)  # type: ignore[return-value]
+
+            basis = find_basis(total, inputs[0].shape[1], config.sites.rank or 0, config.seed)
+        prepared = model._replace(prepare=partial(prepare_rotated, basis, model.prepare))
+    # The algorithm is built for the model without its rows' preparation, so that runs with other bases share it.
+    program = build_program(config, model, prepared)
+    engine = LocalEngine(program, [program.shard(x, y) for x, y in clients], names)
+    return Federation(prepared, program, engine, basis if used else None)
+
+
+def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+    return rotate(basis, prepare(x))
+
+
+def wire(config: Config, dataset: data.Dataset, basis: Rotation | None = None) -> Wired:
     """Everything in process."""
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
-    program = build_program(config, model)
-    rows = split_rows(config, dataset)
-    shards = [program.shard(dataset.train_x[index], dataset.train_y[index]) for index in rows]
-    engine = LocalEngine(program, shards, dataset.client_names if config.partition.kind == "given" else None)
-    evaluation = Evaluation(model, dataset)
-    return Wired(config, dataset, make_parts(config, program, engine, evaluation), engine, evaluation)
+    clients = [(dataset.train_x[index], dataset.train_y[index]) for index in split_rows(config, dataset)]
+    names = dataset.client_names if config.partition.kind == "given" else None
+    federation = federate(config, model, clients, names, basis)
+    evaluation = Evaluation(federation.model, dataset)
+    parts = make_parts(config, federation.program, federation.engine, evaluation)
+    return Wired(config, dataset, parts, federation, evaluation)
 
 
 def make_parts(config: Config, program: ClientProgram, engine: LocalEngine, evaluation: Evaluation) -> Parts:
@@ -147,6 +211,7 @@ def make_parts(config: Config, program: ClientProgram, engine: LocalEngine, eval
         per_round=config.selection.per_round,
         pool=config.selection.pool or 0,
         evaluate_every=config.evaluate.every,
+        total_every=config.checkpoint.every,
     )
 
 

@@ -16,6 +16,7 @@ class SchemeInfo(NamedTuple):
     build: Callable[..., Scheme]
     settings: dict[str, Any]
     about: str
+    sites: tuple[str, ...] = ()  # the kinds of sites it needs; empty: any
 
 
 SCHEMES: dict[str, SchemeInfo] = {

@@ -12,6 +12,7 @@ from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
+Broadcast = Callable[[Algorithm, Arrays], Arrays]  # the server's state -> what the candidates need for their reports
 Survey = Callable[[Algorithm, Arrays], Any]  # runs on the client: the part of a report that the broadcast decides alone
 Report = Callable[[Algorithm, Array, Any, State, Shard, int], Arrays]  # key, survey, state, shard, report rows
 Indicators = Callable[[Arrays, Sequence[Arrays]], list[float]]  # broadcast, reports -> one number a client
@@ -28,9 +29,9 @@ class Scheme(NamedTuple):
     """One scheme, as pure functions. ``report`` is None where the server needs to ask nobody."""
 
     name: str
+    broadcast: Broadcast
     survey: Survey
     report: Report | None
-    report_shape: str  # "none" | "scalar" | "array": what travels up
     indicators: Indicators | None
     first: Callable[[int, int], dict[str, Any]]  # seed, number of clients -> the scheme's memory (plain JSON)
     draw: Callable[..., Draw]  # memory, candidates, indicators (None: no report), uniforms -> Draw
@@ -55,6 +56,11 @@ def proportional(candidates: Sequence[int], indicators: Sequence[float | None], 
         finish = np.where(probabilities > 0, race / probabilities, np.inf)
     order = np.lexsort((race, finish, ~reported))
     return Draw([candidates[i] for i in order], [float(p) for p in probabilities])
+
+
+def no_broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
+    """For schemes that ask nobody."""
+    return {}
 
 
 def no_survey(algorithm: Algorithm, received: Arrays) -> tuple[()]:

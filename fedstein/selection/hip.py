@@ -19,6 +19,9 @@ from fedstein.sites.base import State
 
 
 def hip() -> Scheme:
+    def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
+        return algorithm.broadcast(server)
+
     def survey(algorithm: Algorithm, received: Arrays) -> Any:
         return algorithm.blocks(received)
 
@@ -33,4 +36,4 @@ def hip() -> Scheme:
     ) -> Draw:
         return proportional(candidates, values, draws)
 
-    return Scheme("hip", survey, report, "array", indicators, no_memory, draw, no_memory)
+    return Scheme("hip", broadcast, survey, report, indicators, no_memory, draw, no_memory)

@@ -15,6 +15,9 @@ from fedstein.sites.base import State
 
 
 def ksd() -> Scheme:
+    def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
+        return algorithm.tilted_broadcast(server)
+
     def survey(algorithm: Algorithm, received: Arrays) -> Any:
         return algorithm.survey(received)
 
@@ -29,4 +32,4 @@ def ksd() -> Scheme:
     ) -> Draw:
         return proportional(candidates, values, draws)
 
-    return Scheme("ksd", survey, report, "scalar", indicators, no_memory, draw, no_memory)
+    return Scheme("ksd", broadcast, survey, report, indicators, no_memory, draw, no_memory)

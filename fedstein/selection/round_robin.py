@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedstein.seeds import ORDER, uniforms
-from fedstein.selection.base import Draw, Scheme, no_survey
+from fedstein.selection.base import Draw, Scheme, no_broadcast, no_survey
 
 ORDERS = ("given", "seeded", "reshuffled")
 
@@ -42,4 +42,4 @@ def round_robin(order: str = "given") -> Scheme:
             passes += 1
         return {"passes": passes, "turns": turns}
 
-    return Scheme("round_robin", no_survey, None, "none", None, first, draw, after)
+    return Scheme("round_robin", no_broadcast, no_survey, None, None, first, draw, after)

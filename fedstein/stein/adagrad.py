@@ -22,7 +22,7 @@ class AdaGrad(NamedTuple):
         return jax.tree.map(jnp.zeros_like, particles)
 
     def step(
-        self, number: Array, particles: Particles, phi: Particles, history: Particles
+        self, number: Array, particles: Particles, phi: Particles, history: Particles, scale: Array | float = 1.0
     ) -> tuple[Particles, Particles]:
         dtype = jax.tree.leaves(phi)[0].dtype
         keep = jnp.where(number == 0, 0.0, self.decay).astype(dtype)
@@ -30,6 +30,6 @@ class AdaGrad(NamedTuple):
         history = jax.tree.map(lambda h, p: keep * h + add * p * p, history, phi)
 
         def move(theta: Array, p: Array, h: Array) -> Array:
-            return theta + self.step_size * p / (self.epsilon + jnp.sqrt(h))
+            return theta + scale * self.step_size * p / (self.epsilon + jnp.sqrt(h))
 
         return jax.tree.map(move, particles, phi, history), history

@@ -104,6 +104,17 @@ def ksd_in(frame: Frame, scores: Particles) -> Array:
     return (_dot(scores, against) + frame.trace) / frame.kernel.shape[0] ** 2
 
 
+def kernel_of(particles: Particles) -> Array:
+    """The kernel matrix of particles, at the median bandwidth."""
+    squared = gram_distances(centred(particles)[0])
+    return rbf_kernel(squared, median_bandwidth(squared))
+
+
+def norm_in(kernel: Array, scores: Particles) -> Array:
+    """(1/N^2) sum_ij k_ij s_i . s_j: the squared RKHS norm of the smoothed scores, without the repulsion of KSD."""
+    return _dot(scores, combine([(kernel, scores)])) / kernel.shape[0] ** 2
+
+
 def mean_hips(particles: Particles, scores: Sequence[Particles], bandwidth: Array | float | None = None) -> list[Array]:
     """hip(s_k, s') for every k, s' the mean of the scores (Lemma 3).
 

@@ -21,12 +21,30 @@ def walk(
     direction: Callable[..., Particles],
     optimiser: AdaGrad,
     linear: float | None = None,
+    scale: Array | float = 1.0,
 ) -> Particles:
     """Move ``start`` by ``steps`` SVGD steps; ``score(step, blocks)`` is the part of the target that is no KDE,
-    ``linear`` a factor c of theta in the score that is not part of it (``svgd.tilted_direction``).
+    ``linear`` a factor c of theta in the score that is not part of it (``svgd.tilted_direction``); ``scale`` multiplies
+    the optimiser's step size.
 
     The loop keeps the particles relative to the mean of the start, where distances do not cancel in float32.
     """
+    return walk_on(steps, start, score, mixtures, direction, optimiser, linear, scale, None, 0)[0]
+
+
+def walk_on(
+    steps: int,
+    start: Particles,
+    score: Callable[[Array, Particles], Particles] | None,
+    mixtures: tuple[Mixture, ...],
+    direction: Callable[..., Particles],
+    optimiser: AdaGrad,
+    linear: float | None,
+    scale: Array | float,
+    history: Particles | None,
+    taken: Array | int,
+) -> tuple[Particles, Particles]:
+    """``walk`` that goes on with the optimiser's history after ``taken`` steps, and returns it too."""
     offset, origin = centred(start)
     shifted = tuple(mixture.relative_to(origin) for mixture in mixtures)
 
@@ -34,7 +52,8 @@ def walk(
         offset, history = carry
         dense = None if score is None else score(number, jax.tree.map(jnp.add, offset, origin))
         extra = {} if linear is None else {"linear": (linear, origin)}
-        return optimiser.step(number, offset, direction(offset, dense, shifted, **extra), history)
+        return optimiser.step(number + taken, offset, direction(offset, dense, shifted, **extra), history, scale)
 
-    offset, _ = jax.lax.fori_loop(0, steps, step, (offset, optimiser.init(offset)))
-    return jax.tree.map(jnp.add, offset, origin)
+    history = optimiser.init(offset) if history is None else history
+    offset, history = jax.lax.fori_loop(0, steps, step, (offset, history))
+    return jax.tree.map(jnp.add, offset, origin), history

@@ -1,0 +1,143 @@
+"""Curvature sites: t_k is a Gaussian factor, kept as natural parameters (eta, Lambda), and the factors add up.
+
+After client k has trained it expands its own log-likelihood to second order at the new particles, with gradient g and
+Gauss-Newton matrix H:
+
+    log t_k(theta) = eta_k . theta - theta' Lambda_k theta / 2,      Lambda_k = H,   eta_k = g + H theta.
+
+Sites start at zero, which is t_k = 1. The score of everybody else's likelihood is (sum eta - sum Lambda theta) without
+the client's own site, so a client trains on prior + exact own likelihood + Gaussian factors for the others. Expectation
+propagation and partitioned variational inference keep such factors too; here they steer particles.
+
+``full`` has one d x d site for all particles (H and g averaged over them, expanded at their mean); ``diagonal`` has one
+diagonal site a particle, because a network's particles sit in different modes. ``eigen`` is ``diagonal`` after the
+inputs were rotated (``fedstein.basis``): nothing here knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedstein.models.base import Blocks, Model, cut, join
+from fedstein.models.fisher import diagonal_fisher, full_fisher
+from fedstein.shard import Shard, in_pieces, whole
+from fedstein.sites.base import Arrays, Cavity, Site, State, Sums, Survey
+from fedstein.stein.discrepancy import frame_of
+from fedstein.stein.kernels import centred
+from fedstein.stein.svgd import tilted_direction
+
+STRUCTURES = ("full", "diagonal", "eigen")
+SHARED = ("eta", "precision")
+
+
+def curvature_site(
+    model: Model, *, structure: str, damping: float, label_samples: int, particles: int, temperature: float
+) -> Site:
+    """``damping`` is rho in site <- (1 - rho) old + rho new; ``label_samples`` 0 takes the expectation over labels."""
+    full = structure == "full"
+    width = (model.dim,) if full else (particles, model.dim)
+    shapes = {"eta": width, "precision": (model.dim, model.dim) if full else width}
+
+    def zeros(dtype: Any) -> Arrays:
+        return {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
+
+    def parts(arrays: Mapping[str, Array], split: Callable[[Array, tuple[int, ...]], Blocks]) -> tuple[Any, Any]:
+        """Natural parameters as the score wants them: blocks, or whole where one site serves all particles."""
+        eta, precision = arrays["eta"], arrays["precision"]
+        return (eta, precision) if full else (split(eta, model.widths), split(precision, model.widths))
+
+    def score(eta: Any, precision: Any, theta: Blocks) -> Blocks:
+        if full:
+            return cut(eta[None, :] - join(theta) @ precision, model.widths)
+        return jax.tree.map(lambda e, p, t: e - p * t, eta, precision, theta)
+
+    def site_score(blocks: Blocks, state: State) -> Blocks:
+        return score(*parts(state, cut), blocks)
+
+    def cavity(received: Arrays, before: Blocks, state: State) -> Cavity:
+        eta, precision = parts(received, lambda array, widths: model.split(array))
+        if model.linear_prior_score is not None:
+            return Cavity(lambda theta: score(eta, precision, theta), (), model.linear_prior_score)
+        return Cavity(lambda theta: jax.tree.map(jnp.add, model.prior_score(theta), score(eta, precision, theta)))
+
+    def refit(key: Array, before: Blocks, after: Blocks, state: State, shard: Shard) -> State:
+        new = expand(key, after, shard)
+        if damping == 1.0:
+            return new
+        trained = jnp.any(state["precision"] != 0)  # a first site has nothing to be damped towards
+        keep = jnp.where(trained, 1 - damping, 0.0).astype(new["eta"].dtype)
+        return {name: keep * state[name] + (1 - keep) * new[name] for name in SHARED}
+
+    def expand(key: Array, theta: Blocks, shard: Shard) -> State:
+        rows = whole(shard)
+        weights = rows.weights / temperature
+
+        def piece(number: Array, x: Array, y: Array, w: Array) -> tuple[Blocks, Any]:
+            gradient = model.likelihood_score(theta, x, y, w)
+            labels = jax.random.fold_in(key, number)
+            curvature = full_fisher if full else diagonal_fisher
+            return gradient, curvature(model, theta, x, w, labels, label_samples)
+
+        gradient, curved = in_pieces(piece, rows.x, rows.y, weights)
+        if full:
+            middle = jnp.mean(join(theta), axis=0)
+            return {"eta": jnp.mean(join(gradient), axis=0) + curved @ middle, "precision": curved}
+        eta = jax.tree.map(lambda g, c, t: g + c * t, gradient, curved, theta)
+        return {"eta": join(eta), "precision": join(curved)}
+
+    def survey(received: Arrays, blocks: Blocks) -> Survey:
+        offset, origin = centred(blocks)
+        total = cut(received["site_score"], model.widths)
+        known = jax.tree.map(jnp.add, model.prior_score(blocks), total)
+        return Survey(blocks, offset, origin, frame_of(offset), known)
+
+    def own_score(seen: Survey, state: State) -> Blocks:
+        return jax.tree.map(jnp.negative, site_score(seen.blocks, state))
+
+    return Site(
+        name="curvature",
+        init=lambda start: {name: jnp.asarray(array) for name, array in zeros(start.dtype).items()},
+        cavity=cavity,
+        refit=refit,
+        direction=tilted_direction,
+        survey=survey,
+        own_score=own_score,
+        shared=SHARED,
+        sums=natural_sums(zeros, full),
+        site_score=site_score,
+        row_gradients=lambda rows: 2 * rows,  # the gradient, and about as much again for the curvature
+    )
+
+
+def natural_sums(zeros: Callable[[Any], Arrays], full: bool) -> Sums:
+    """The sums of eta and Lambda over clients, in float64: a float32 sum that is added to for ever drifts negative."""
+
+    def tilted(server: Arrays) -> Arrays:
+        particles = np.asarray(server["particles"])
+        wide = particles.astype(np.float64)
+        pulled = wide @ server["precision"] if full else wide * server["precision"]
+        return {"site_score": np.asarray(server["eta"] - pulled, particles.dtype)}
+
+    def cavity(server: Arrays, accepted: Arrays | None) -> Arrays:
+        dtype = server["particles"].dtype
+        own = accepted or dict.fromkeys(SHARED, np.float64(0))
+        return {name: (server[name] - np.asarray(own[name])).astype(dtype) for name in SHARED}
+
+    def absorb(server: Arrays, accepted: Arrays | None, new: Arrays) -> Arrays:
+        before = {name: server[name] - np.asarray(accepted[name]) if accepted else server[name] for name in SHARED}
+        return {name: before[name] + np.asarray(new[name]) for name in SHARED}
+
+    def total(server: Arrays, accepted: Mapping[int, Arrays]) -> Arrays:
+        sums = zeros(np.float64)
+        for client in sorted(accepted):
+            for name in SHARED:
+                sums[name] += np.asarray(accepted[client][name])
+        return sums
+
+    return Sums(first=lambda particles: zeros(np.float64), tilted=tilted, cavity=cavity, absorb=absorb, total=total)
