@@ -118,6 +118,24 @@ def reproduce(
     reproduce_figures(what, seeds, rounds, data, density, jobs, out, quick, quiet)
 
 
+@app.command()
+def tune(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="As for run.")] = None,
+    settings: Set = None,
+    grid: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Step sizes to try; default: five around the config's own.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds for every step size, from the config's on.")] = 3,
+    fraction: Annotated[float, typer.Option(help="Share of the training rows that is held out for scoring.")] = 0.1,
+    out: Annotated[Path, typer.Option(help="The trials, a JSON file; call again to go on.")] = Path("tune.json"),
+    quiet: Quiet = False,
+) -> None:
+    """Choose algorithm.step_size on rows held out of the training rows; the test rows are not looked at."""
+    from fedstein.cli.tuning import tune_steps
+
+    tune_steps(config, settings or [], grid, seeds, fraction, out, quiet)
+
+
 @app.command("list")
 def list_all() -> None:
     """Models, datasets, partitions, sites, schemes and algorithms by name."""

@@ -12,13 +12,15 @@ from rich.table import Table
 from fedstein.cli import say
 from fedstein.cli.progress import show_progress
 from fedstein.cli.start import start_jax
+from fedstein.data import Dataset
 from fedstein.runs import runner
 from fedstein.runs.config import Config, check_names, check_section, merge, read_toml, resolve
 from fedstein.runs.folder import refuse_used
 from fedstein.runs.wiring import facts_of, load_dataset, wire
 
 
-def new_run(config_file: Path | None, settings: list[str], seed: int | None, out: Path | None, quiet: bool) -> None:
+def read_config(config_file: Path | None, settings: list[str], seed: int | None) -> tuple[Config, Dataset]:
+    """The full config and its data; keys that do not apply are named on stderr."""
     raw = merge(read_toml(config_file) if config_file else {}, settings)
     if seed is not None:
         raw["seed"] = seed
@@ -31,6 +33,11 @@ def new_run(config_file: Path | None, settings: list[str], seed: int | None, out
     config, notes = resolve(raw, facts_of(dataset))
     for note in notes:
         print(f"fedstein: note: {note}", file=sys.stderr)
+    return config, dataset
+
+
+def new_run(config_file: Path | None, settings: list[str], seed: int | None, out: Path | None, quiet: bool) -> None:
+    config, dataset = read_config(config_file, settings, seed)
     folder = out or free_folder(config)
     refuse_used(folder)
     start_jax(config)

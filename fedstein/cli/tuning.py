@@ -1,0 +1,71 @@
+"""``fedstein tune``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from fedstein.cli import say
+from fedstein.cli.running import number, read_config
+from fedstein.cli.start import start_jax
+from fedstein.errors import FedsteinError, InputError
+from fedstein.tuning import FACTORS, Trial, best, hold_out, table, tune
+
+
+def tune_steps(
+    config_file: Path | None,
+    settings: list[str],
+    grid: str | None,
+    seeds: int,
+    fraction: float,
+    out: Path,
+    quiet: bool,
+) -> None:
+    config, dataset = read_config(config_file, settings, None)
+    steps = read_grid(grid) if grid else [factor * config.algorithm.step_size for factor in FACTORS]
+    if not 0 < fraction < 1:
+        raise InputError(f"--fraction expects a number between 0 and 1, got {fraction}")
+    start_jax(config)
+    held = hold_out(dataset, fraction)
+    if not quiet:
+        say(
+            f"{config.algorithm.kind}, {config.sites.kind} sites, on {config.data.name}: {len(steps)} step sizes x "
+            f"{seeds} seeds, scored on {len(held.test_x)} held-out training rows; the test rows are not looked at"
+        )
+    trials: list[Trial] = []
+    try:
+        for done, trials in enumerate(tune(config, held, steps, seeds, out), start=1):
+            last = trials[-1]
+            score = last.accuracy if last.accuracy is not None else last.rmse
+            if not quiet and done <= len(trials):
+                say(f"{done}/{len(steps) * seeds}  step size {last.step_size:g}, seed {last.seed}: {number(score)}")
+    except KeyboardInterrupt:
+        raise FedsteinError(f"stopped; the same command goes on where it stopped, with {out}") from None
+    chosen = best(trials, steps)
+    lead = "accuracy" if dataset.task == "classification" else "rmse"
+    grid_table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("step size", "seeds", lead, "nll", ""):
+        grid_table.add_column(column, justify="right")
+    for row in table(trials, steps):
+        mark = "best" if row["step_size"] == chosen else ""
+        grid_table.add_row(f"{row['step_size']:g}", str(row["seeds"]), number(row[lead]), number(row["nll"]), mark)
+    if not quiet:
+        Console().print(grid_table)
+    if chosen is None:
+        raise FedsteinError("every step size diverged; try smaller ones with --grid")
+    if chosen in (min(steps), max(steps)):
+        print("fedstein: note: the best step size is at the edge of the grid; widen it with --grid", file=sys.stderr)
+    print(f"--set algorithm.step_size={chosen:g}")
+
+
+def read_grid(text: str) -> list[float]:
+    try:
+        steps = [float(word) for word in text.split(",")]
+    except ValueError:
+        steps = []
+    if not steps or not all(0 < step < float("inf") for step in steps):
+        raise InputError(f"--grid expects positive numbers with commas between them, got {text!r}")
+    return sorted(set(steps))

@@ -1,0 +1,122 @@
+"""Step sizes chosen on rows that are neither trained on nor tested on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein import metrics, protocol
+from fedstein.data import Dataset
+from fedstein.data.dataset import fixed_split
+from fedstein.errors import FedsteinError, InputError
+from fedstein.runs.config import Config
+from fedstein.runs.files import disk_errors, read_json, write_json
+from fedstein.runs.wiring import wire
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the default step size, where no grid is given
+TAG = 4711  # of the split: the same rows are held out for every method, step size and seed
+
+
+class Trial(NamedTuple):
+    """One step size with one seed; the scores are means over the last quarter of the rounds, None if it diverged."""
+
+    step_size: float
+    seed: int
+    accuracy: float | None
+    rmse: float | None
+    nll: float | None
+
+
+def hold_out(dataset: Dataset, fraction: float) -> Dataset:
+    """The dataset with a share of its training rows, of every label alike, in the place of the test rows."""
+    strata = dataset.train_y if dataset.task == "classification" else np.zeros(len(dataset.train_y), int)
+    keep, held = fixed_split(strata, fraction, TAG)
+    owners = dataset.client_of_row
+    return replace(
+        dataset,
+        train_x=dataset.train_x[keep],
+        train_y=dataset.train_y[keep],
+        test_x=dataset.train_x[held],
+        test_y=dataset.train_y[held],
+        client_of_row=None if owners is None else owners[keep],
+    )
+
+
+def try_step(config: Config, held: Dataset, step_size: float, seed: int) -> Trial:
+    """A run on the rows that were kept, scored on those held out."""
+    steps = config.algorithm.model_copy(update={"step_size": step_size})
+    wired = wire(config.model_copy(update={"seed": seed, "algorithm": steps}), held)
+    try:
+        records = [record for _, record in protocol.play(wired.parts, protocol.first(wired.parts))]
+    except InputError:
+        raise
+    except FedsteinError:  # the particles left the finite numbers: this step size is no choice
+        return Trial(step_size, seed, None, None, None)
+    tail = metrics.tail(records)
+    return Trial(step_size, seed, *(tail[name]["mean"] for name in ("accuracy", "rmse", "nll")))
+
+
+def tune(config: Config, held: Dataset, grid: Sequence[float], seeds: int, out: Path) -> Iterator[list[Trial]]:
+    """All trials so far, after each; those in ``out`` are not run again."""
+    found = read_trials(out, key_of(config, held))
+    for seed in range(config.seed, config.seed + seeds):
+        for step_size in grid:
+            if not any((t.step_size, t.seed) == (step_size, seed) for t in found):
+                found.append(try_step(config, held, step_size, seed))
+                write_trials(out, key_of(config, held), config, found)
+            yield found
+
+
+def best(trials: Sequence[Trial], grid: Sequence[float]) -> float | None:
+    """The step size with the best mean score over seeds; one that diverged with any seed is out."""
+
+    def score(step_size: float) -> float | None:
+        mine = [t for t in trials if t.step_size == step_size]
+        values = [t.accuracy if t.accuracy is not None else None if t.rmse is None else -t.rmse for t in mine]
+        return None if not values or None in values else float(np.mean([v for v in values if v is not None]))
+
+    scored = [(s, step_size) for step_size in grid if (s := score(step_size)) is not None]
+    return max(scored)[1] if scored else None
+
+
+def key_of(config: Config, held: Dataset) -> str:
+    """What trials must share to be compared: everything but the step size and the seed."""
+    plain = config.to_dict()
+    plain["seed"], plain["algorithm"]["step_size"] = 0, 0.0
+    rows = np.ascontiguousarray(held.test_x).tobytes()[:1_000_000] + str(held.train_x.shape).encode()
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode() + rows).hexdigest()
+
+
+def read_trials(out: Path, key: str) -> list[Trial]:
+    if not out.exists():
+        return []
+    content = read_json(out, "the trials of fedstein tune")
+    if not isinstance(content, dict) or content.get("key") != key:
+        raise InputError(f"{out} belongs to another tuning: its config or rows differ; choose another file with --out")
+    return [Trial(**trial) for trial in content["trials"]]
+
+
+def write_trials(out: Path, key: str, config: Config, trials: Sequence[Trial]) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(out.parent):
+        write_json(out, {"key": key, "config": config.to_dict(), "trials": [trial._asdict() for trial in trials]})
+
+
+def table(trials: Sequence[Trial], grid: Sequence[float]) -> list[dict[str, Any]]:
+    """A row a step size: means over its seeds."""
+
+    def mean(values: list[float | None]) -> float | None:
+        return None if not values or None in values else float(np.mean([v for v in values if v is not None]))
+
+    rows = []
+    for step_size in grid:
+        mine = [t for t in trials if t.step_size == step_size]
+        scores = {name: mean([getattr(t, name) for t in mine]) for name in ("accuracy", "rmse", "nll")}
+        rows.append({"step_size": step_size, "seeds": len(mine), **scores})
+    return rows
