@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from fedstein import data as datasets
 from fedstein.cli import say
 from fedstein.errors import FedsteinError, InputError
-from fedstein.reproduce import FIGURES, SETTINGS, Verdict, make_plan, work_off, write_results
+from fedstein.reproduce import FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, work_off, write_results
 from fedstein.reproduce.write import number
 from fedstein.runs.config import unknown
 
@@ -34,29 +34,73 @@ def reproduce_figures(
     quiet: bool,
 ) -> None:
     for name, got, valid in (
-        ("figure", what, [*FIGURES, "all"]),
+        ("figure", what, [*FIGURES, "theory", "all"]),
         ("value of --data", data, ["embedded", "full"]),
         ("value of --density", density, ["reference", "log"]),
     ):
         if got not in valid:
             raise InputError(unknown(name, got, valid))
-    figures = list(FIGURES) if what == "all" else [what]
-    plan = make_plan(figures, seeds=seeds, rounds=rounds, density=density, full=data == "full", quick=quick)
-    if data == "full":
-        for name in {SETTINGS[job.setting].data["name"] for job in plan.jobs}:
-            datasets.load(f"{name}-full")  # says how to fetch it where it is missing
     workers = jobs or os.cpu_count() or 1
-    if not quiet:
-        say(f"{', '.join(figures)}: {len(plan.jobs)} runs, {workers} side by side, in {out}")
-    try:
-        with show_share(quiet) as on_progress:
-            folders = work_off(plan.jobs, out, workers, on_progress)
-    except KeyboardInterrupt:
-        raise FedsteinError(f"stopped; the same command goes on where it stopped, in {out}") from None
-    verdicts = write_results(plan, folders, out, command_line(what, seeds, rounds, data, density, quick))
+    command = command_line(what, seeds, rounds, data, density, quick)
+    full = data == "full"
+    if what != "theory":
+        figures = list(FIGURES) if what == "all" else [what]
+        plan = make_plan(figures, seeds=seeds, rounds=rounds, density=density, full=full, quick=quick)
+        draw_figures(plan, out, workers, command, quiet)
+    if what in ("theory", "all"):
+        measure_theory(seeds, rounds, density, full, quick, out, workers, command, quiet)
+
+
+def draw_figures(plan: Plan, out: Path, workers: int, command: str, quiet: bool) -> None:
+    """Figures 1 to 4 and the claims."""
+    with working(plan.jobs, ", ".join(plan.figures), out, workers, quiet) as on_progress:
+        folders = work_off(plan.jobs, out, workers, on_progress)
+    verdicts = write_results(plan, folders, out, command)
     if not quiet:
         Console(markup=False).print(verdict_table(verdicts))
         print(f"figures and claims: {out}    page: {out / 'claims.html'}")
+
+
+def measure_theory(
+    seeds: int | None,
+    rounds: int | None,
+    density: str,
+    full: bool,
+    quick: bool,
+    out: Path,
+    workers: int,
+    command: str,
+    quiet: bool,
+) -> None:
+    """Section III: the indicators beside the true decrease of the free energies."""
+    from fedstein.reproduce.theory.run import measuring, theory_jobs  # these import JAX, the figures' runs need not
+    from fedstein.reproduce.theory.write import write_theory
+
+    jobs = theory_jobs(seeds, rounds, density, full, quick)
+    with working(jobs, "theory", out, workers, quiet) as on_progress:
+        folders = work_off(jobs, out, workers, on_progress, measuring)
+    lines = write_theory(jobs, folders, out, command)
+    if not quiet:
+        for line in lines:
+            say(line)
+        print(f"numbers and figure: {out}    page: {out / 'theory.md'}")
+
+
+@contextmanager
+def working(
+    jobs: Sequence[Job], title: str, out: Path, workers: int, quiet: bool
+) -> Iterator[Callable[[float, str], None]]:
+    """What is said before, during and on a stop of a pile of runs; data that is missing is said before all of it."""
+    if any(job.full for job in jobs):
+        for name in {SETTINGS[job.setting].data["name"] for job in jobs}:
+            datasets.load(f"{name}-full")  # says how to fetch it where it is missing
+    if not quiet:
+        say(f"{title}: {len(jobs)} runs, {workers} side by side, in {out}")
+    try:
+        with show_share(quiet) as on_progress:
+            yield on_progress
+    except KeyboardInterrupt:
+        raise FedsteinError(f"stopped; the same command goes on where it stopped, in {out}") from None
 
 
 def command_line(what: str, seeds: int | None, rounds: int | None, data: str, density: str, quick: bool) -> str:

@@ -21,30 +21,36 @@ from fedstein.runs.files import disk_errors, write_bytes
 
 POLL = 0.3  # seconds
 
+Command = Callable[[Job, Path, int], list[str]]  # job, its folder, threads -> what to start
+
+
+def run_or_resume(job: Job, folder: Path, threads: int) -> list[str]:
+    """``fedstein run`` for a job, or ``fedstein resume`` where it has begun."""
+    if (folder / "config.toml").exists():
+        arguments = ["resume", str(folder)]
+    else:
+        if folder.exists():  # a start that was killed before the run began; nothing is in it
+            shutil.rmtree(folder)
+        config = folder.with_name(f"{folder.name}.toml")
+        write_bytes(config, tomli_w.dumps(job.config(threads)).encode())
+        arguments = ["run", str(config), "--out", str(folder)]
+    return [sys.executable, "-m", "fedstein", *arguments, "--quiet"]
+
 
 class Working:
     """A job that is under way."""
 
-    def __init__(self, job: Job, folder: Path, threads: int, cache: Path):
+    def __init__(self, job: Job, folder: Path, command: Sequence[str], cache: Path):
         self.job, self.folder = job, folder
         environment = {
             **os.environ,
             "JAX_COMPILATION_CACHE_DIR": str(cache),  # the seeds of one setting compile once
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         }
-        if (folder / "config.toml").exists():
-            arguments = ["resume", str(folder)]
-        else:
-            if folder.exists():  # a start that was killed before the run began; nothing is in it
-                shutil.rmtree(folder)
-            config = folder.with_name(f"{folder.name}.toml")
-            write_bytes(config, tomli_w.dumps(job.config(threads)).encode())
-            arguments = ["run", str(config), "--out", str(folder)]
-        command = [sys.executable, "-m", "fedstein", *arguments, "--quiet"]
         self.log = folder.with_name(f"{folder.name}.log")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=log, env=environment, start_new_session=True
+                list(command), stdout=subprocess.DEVNULL, stderr=log, env=environment, start_new_session=True
             )
 
     def done(self) -> bool:
@@ -67,7 +73,11 @@ class Working:
 
 
 def work_off(
-    jobs: Sequence[Job], out: Path, workers: int, on_progress: Callable[[float, str], None]
+    jobs: Sequence[Job],
+    out: Path,
+    workers: int,
+    on_progress: Callable[[float, str], None],
+    command: Command = run_or_resume,
 ) -> dict[Job, Path]:
     """Run what is not finished yet; ``on_progress`` gets the share of the work that is done and what is under way."""
     folders = {job: out / "runs" / job.name for job in jobs}
@@ -82,7 +92,7 @@ def work_off(
             while waiting or working:
                 while waiting and len(working) < workers:
                     job = waiting.pop(0)
-                    working.append(Working(job, folders[job], threads, out / ".jax-cache"))
+                    working.append(Working(job, folders[job], command(job, folders[job], threads), out / ".jax-cache"))
                 time.sleep(POLL)
                 working = [entry for entry in working if not entry.done()]
                 left = sum(job.weight for job in waiting)

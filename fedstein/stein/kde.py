@@ -30,6 +30,7 @@ from fedstein.stein.kernels import (
 )
 
 DENSITIES = ("log", "reference")
+LOG_FLOOR = math.log(1e-10)  # of the reference density
 
 
 class Mixture(NamedTuple):
@@ -54,15 +55,14 @@ def pull(squared: Array, bandwidth: Array | float, density: str, dim: int) -> Ar
     kde_i = exp(log(sum_j [exp(-D_ij / 2 lambda^2) + 1e-9] + 1e-50) - (d/2) log(N 2 pi lambda^2 + 1e-50)) and the score
     of log(kde + 1e-10). For d >= 55 the floor swamps kde and the score is numerically zero.
     """
-    if density not in DENSITIES:
-        raise ValueError(f"density must be one of {', '.join(DENSITIES)}, got {density!r}")
+    check_density(density)
     exponent = -squared / (2 * bandwidth**2)
     if density == "log":
         return jax.nn.softmax(exponent, axis=1) / bandwidth**2
     weights = jnp.exp(exponent)
     total = jnp.sum(weights + 1e-9, axis=1) + 1e-50
-    log_normaliser = (dim / 2) * jnp.log(squared.shape[1] * 2 * math.pi * bandwidth**2 + 1e-50)
-    alive = jax.nn.sigmoid(jnp.log(total) - log_normaliser - math.log(1e-10))  # kde / (kde + 1e-10), without overflow
+    log_normaliser = reference_normaliser(squared.shape[1], bandwidth, dim)
+    alive = jax.nn.sigmoid(jnp.log(total) - log_normaliser - LOG_FLOOR)  # kde / (kde + 1e-10), without overflow
     return (alive / total)[:, None] * weights / bandwidth**2
 
 
@@ -92,10 +92,34 @@ def offset_kde_score(
     return jax.tree.map(lambda p, x: p - mass * x, pulled, offset)
 
 
-def kde_log_density(points: Particles, centres: Particles, bandwidth: Array | float = 0.55) -> Array:
-    """log( (1/M) sum_j N(x_i; y_j, lambda^2 I) ), normalised, in log space."""
+def kde_log_density(
+    points: Particles,
+    centres: Particles,
+    bandwidth: Array | float = 0.55,
+    density: str = "log",
+    dim: int | None = None,
+) -> Array:
+    """The log-density that ``kde_score`` is the gradient of, at every point.
+
+    ``log``: log( (1/M) sum_j N(x_i; y_j, lambda^2 I) ), normalised, in log space. ``reference``: log(kde_i + 1e-10).
+    """
     points, centres = as_particles(points, "points"), as_particles(centres, "centres")
     check_bandwidth(bandwidth)
+    check_density(density)
     squared = squared_distances(points, centres)
+    exponent, dim = -squared / (2 * bandwidth**2), dim or dimension(points)
+    if density == "reference":
+        total = jnp.sum(jnp.exp(exponent) + 1e-9, axis=1) + 1e-50
+        return jnp.logaddexp(jnp.log(total) - reference_normaliser(squared.shape[1], bandwidth, dim), LOG_FLOOR)
     constant = math.log(squared.shape[1]) + 0.5 * dimension(points) * jnp.log(2 * math.pi * bandwidth**2)
-    return jax.nn.logsumexp(-squared / (2 * bandwidth**2), axis=1) - constant
+    return jax.nn.logsumexp(exponent, axis=1) - constant
+
+
+def reference_normaliser(count: int, bandwidth: Array | float, dim: int) -> Array:
+    """(d/2) log(N 2 pi lambda^2 + 1e-50): the N inside the power is the authors'."""
+    return (dim / 2) * jnp.log(count * 2 * math.pi * bandwidth**2 + 1e-50)
+
+
+def check_density(density: str) -> None:
+    if density not in DENSITIES:
+        raise ValueError(f"density must be one of {', '.join(DENSITIES)}, got {density!r}")

@@ -1,0 +1,165 @@
+"""``theory.csv``, ``theory_rounds.csv``, ``theory.png|svg|pdf`` and the page ``theory.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedstein.report.theory import draw_theory
+from fedstein.reproduce.plan import ARMS, SETTINGS, Job
+from fedstein.reproduce.theory.run import EPSILON, EVERY, LENGTHS, SETTING, TheoryJob
+from fedstein.reproduce.theory.tables import (
+    INDICATORS,
+    Over,
+    Row,
+    as_csv,
+    client_rows,
+    over_seeds,
+    read_looks,
+    round_row,
+    share_of_best,
+)
+from fedstein.runs.files import disk_errors, write_bytes
+
+NAMES = {"ksd": "KSD", "hip": "HIP", "rate": "hip(s̃_k, s_global)"}
+
+
+def write_theory(jobs: Sequence[TheoryJob], folders: Mapping[Job, Path], out: Path, command: str) -> list[str]:
+    """Returns a few lines for the terminal."""
+    looks = [seen for job in jobs for seen in read_looks(job, folders[job])]
+    clients = [row for seen in looks for row in client_rows(seen)]
+    rounds = [round_row(seen) for seen in looks]
+    files = {
+        "theory.csv": as_csv(clients).encode(),
+        "theory_rounds.csv": as_csv(rounds).encode(),
+        "theory.md": page(rounds, jobs[0].density, command).encode(),
+        **{f"theory.{ending}": content for ending, content in draw_theory(clients, rounds).items()},
+    }
+    with disk_errors(out):
+        for name, content in files.items():
+            write_bytes(out / name, content)
+    return [
+        f"{ARMS[scheme].title} runs, rank correlation with the true global decrease (limit): "
+        + ", ".join(f"{NAMES[name]} {spread(over_seeds(rows, f'rank_{name}_global_limit'))}" for name in INDICATORS)
+        for scheme, rows in by_scheme(rounds).items()
+    ]
+
+
+def by_scheme(rounds: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rounds:
+        found.setdefault(row["scheme"], []).append(row)
+    return found
+
+
+def page(rounds: Sequence[Row], density: str, command: str) -> str:
+    schemes = by_scheme(rounds)
+    seeds, clients = len({row["seed"] for row in rounds}), rounds[0]["clients"]
+    lines = [
+        "# Section III, measured",
+        "",
+        f"`{command}`",
+        "",
+        f"{SETTINGS[SETTING].title}, {density} density, {seeds} seed{'s' if seeds > 1 else ''}; "
+        f"a look at all {clients} candidates before round 1 and every {EVERY}th after it, {len(rounds)} looks in all. "
+        "The decrease is the true one along T = id + εφ_k, φ_k the SVGD direction for the tilted score on the full "
+        "shard: mean_n[log p(Tθ_n) − log p(θ_n) + log|det ∇T(θ_n)|], p the tilted target of client k (local) or p₀∏p_m "
+        "(global).",
+        "",
+        f"Three lengths: *limit*, ε = {EPSILON:g}; *step*, the ε_k at which a coordinate moves, root mean square, as "
+        "far as the run's first AdaGrad step moves it; *round*, L times that.",
+        "",
+        "## Rank correlation with the true decrease",
+        "",
+        "Spearman's over the candidates of a round; the median over rounds, its mean and 95% interval over seeds.",
+        "",
+        *rank_table(schemes),
+        "",
+        "## What drawing by an indicator brings",
+        "",
+        "The true global decrease that P_k brings over a uniform draw, as a share of what always drawing the best "
+        "candidate would bring.",
+        "",
+        *gain_table(schemes),
+        "",
+        "## Δ, signs and clipping",
+        "",
+        *(f"- {line}" for scheme, rows in schemes.items() for line in facts(rows, scheme)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rank_table(schemes: Mapping[str, Sequence[Row]]) -> list[str]:
+    head = ["run", "indicator", *(f"{which}, {length}" for which in ("local", "global") for length in LENGTHS)]
+    body = [
+        [
+            ARMS[scheme].title,
+            NAMES[name],
+            *(
+                spread(over_seeds(rows, f"rank_{name}_{which}_{length}"))
+                for which in ("local", "global")
+                for length in LENGTHS
+            ),
+        ]
+        for scheme, rows in schemes.items()
+        for name in INDICATORS
+    ]
+    return table(head, body)
+
+
+def gain_table(schemes: Mapping[str, Sequence[Row]]) -> list[str]:
+    body = []
+    for scheme, rows in schemes.items():
+        for name in INDICATORS:
+            shares = [over_seeds(share_of_best(rows, name, length), "share") for length in LENGTHS]
+            body.append([ARMS[scheme].title, NAMES[name], *map(spread, shares)])
+    return table(["run", "P_k from", *LENGTHS], body)
+
+
+def facts(rows: Sequence[Row], scheme: str) -> list[str]:
+    """What is counted over the looks of one scheme's runs."""
+    reports = sum(row["clients"] for row in rows)
+    run = f"{ARMS[scheme].title} runs:"
+    found = [
+        f"{run} Δ_{NAMES[name]}/ε: median {spread(over_seeds(rows, f'delta_{name}'), '.3g')}, "
+        f"least {min(row[f'delta_{name}'] for row in rows):.3g}; as a share of the mean indicator "
+        f"{spread(over_seeds(relative(rows, name), 'part'), '.3f')}."
+        for name in ("ksd", "hip")
+    ]
+    negative = [row for row in rows if row["negative_hip"]]
+    clipped = sum(row["negative_hip"] for row in rows)
+    words = f"{run} HIP was negative in {len(negative)} of {len(rows)} looks, for {clipped} of {reports} candidates"
+    if not negative:
+        found.append(f"{words}: clipping changed nothing.")
+    else:
+        lost = sum(row["normaliser_hip"] <= 0 for row in negative)
+        raised = [
+            row["normaliser_hip_clipped"] / row["normaliser_hip"] for row in negative if row["normaliser_hip"] > 0
+        ]
+        factor = f"elsewhere clipping raises it, up to {max(raised):.3g} times" if raised else "clipping saves it"
+        least = [min(row[key] for row in negative) for key in ("delta_hip_as_written", "delta_hip")]
+        found.append(
+            f"{words}: definition 2 as written is no distribution there. Its normaliser is not even positive in {lost} "
+            f"of them; {factor}. The least Δ_HIP/ε of these looks is {least[0]:.3g} as written, {least[1]:.3g} clipped."
+        )
+    rising = [f"{sum(row[f'rising_{length}'] for row in rows) / reports:.1%} ({length})" for length in LENGTHS]
+    found.append(f"{run} candidates whose step would raise the global free energy: {', '.join(rising)}.")
+    return found
+
+
+def relative(rows: Sequence[Row], name: str) -> list[Row]:
+    """Rows with Delta as a share of the mean indicator, where that is positive."""
+    kept = [row for row in rows if row[f"normaliser_{name}"] > 0]
+    return [{**row, "part": row[f"delta_{name}"] * row["clients"] / row[f"normaliser_{name}"]} for row in kept]
+
+
+def spread(over: Over | None, digits: str = ".2f") -> str:
+    if over is None:
+        return "–"
+    if over.low is None or over.high is None:
+        return format(over.mean, digits)
+    return f"{over.mean:{digits}} ({over.low:{digits}} to {over.high:{digits}})"
+
+
+def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
