@@ -97,7 +97,8 @@ def work_off(
                 working = [entry for entry in working if not entry.done()]
                 left = sum(job.weight for job in waiting)
                 left += sum(e.job.weight * (1 - rounds_done(e.folder) / e.job.rounds) for e in working)
-                on_progress(1 - left / whole, ", ".join(entry.job.name for entry in working))
+                # The whole is said once, at the end: a run that has played its last round still has to write.
+                on_progress(min(1 - left / whole, 0.99), ", ".join(entry.job.name for entry in working))
         finally:
             for entry in working:
                 entry.stop()

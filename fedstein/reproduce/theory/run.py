@@ -20,7 +20,7 @@ from fedstein.runs.wiring import Wired
 
 SETTING, SCHEMES = "blr30", ("ksd", "hip")
 EVERY = 5  # rounds from one look to the next
-EPSILON = 1e-6  # where -change / eps is the rate to four digits and more
+EPSILON = 1e-6  # -change / eps is the rate to three digits and more there
 LENGTHS = ("limit", "step", "round")  # eps = EPSILON; the length of one AdaGrad step; that of a round's L steps
 
 

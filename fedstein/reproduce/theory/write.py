@@ -85,6 +85,14 @@ def page(rounds: Sequence[Row], density: str, command: str) -> str:
         "## Δ, signs and clipping",
         "",
         *(f"- {line}" for scheme, rows in schemes.items() for line in facts(rows, scheme)),
+        "",
+        "## How to read it",
+        "",
+        "In the limit KSD has rank correlation 1 with the local decrease and hip(s̃_k, s_global) with the global one: "
+        "that is the mathematics, and here a check of the numbers. What the runs decide is the rest: whether the "
+        "paper's indicators rank the *global* decrease, whether a real step is short enough for the limit to count, "
+        "and whether there is a candidate left whose step lowers the global free energy at all. Intervals are "
+        "Student's and not confined to −1..1.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -136,11 +144,14 @@ def facts(rows: Sequence[Row], scheme: str) -> list[str]:
         raised = [
             row["normaliser_hip_clipped"] / row["normaliser_hip"] for row in negative if row["normaliser_hip"] > 0
         ]
-        factor = f"elsewhere clipping raises it, up to {max(raised):.3g} times" if raised else "clipping saves it"
+        total = (
+            f"Its normaliser is zero or below in {lost} of these looks" if lost else "Its normaliser stays above zero"
+        )
+        factor = f"; clipping raises it by up to {max(raised) - 1:.1%}" if raised else ""
         least = [min(row[key] for row in negative) for key in ("delta_hip_as_written", "delta_hip")]
         found.append(
-            f"{words}: definition 2 as written is no distribution there. Its normaliser is not even positive in {lost} "
-            f"of them; {factor}. The least Δ_HIP/ε of these looks is {least[0]:.3g} as written, {least[1]:.3g} clipped."
+            f"{words}: definition 2 as written is no distribution there. {total}{factor}. The least Δ_HIP/ε of these "
+            f"looks is {least[0]:.3g} as written, {least[1]:.3g} clipped."
         )
     rising = [f"{sum(row[f'rising_{length}'] for row in rows) / reports:.1%} ({length})" for length in LENGTHS]
     found.append(f"{run} candidates whose step would raise the global free energy: {', '.join(rising)}.")
@@ -153,7 +164,7 @@ def relative(rows: Sequence[Row], name: str) -> list[Row]:
     return [{**row, "part": row[f"delta_{name}"] * row["clients"] / row[f"normaliser_{name}"]} for row in kept]
 
 
-def spread(over: Over | None, digits: str = ".2f") -> str:
+def spread(over: Over | None, digits: str = "z.2f") -> str:
     if over is None:
         return "–"
     if over.low is None or over.high is None:
