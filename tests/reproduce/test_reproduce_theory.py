@@ -100,8 +100,8 @@ def federation(double, miniature, built):
         mini = miniature(model="blr", scheme="ksd", rounds=6, settings=settings)
         state, _ = mini.play()
         fresh = mini.parts.program.first_state
-        sites = [(mini.engine.states.get(k) or fresh)["particles"] for k in range(4)]
-        assert any(np.any(np.asarray(s) != np.asarray(fresh["particles"])) for s in sites), "some site was refitted"
+        sites = [(mini.engine.states.get(k) or fresh)["local"] for k in range(4)]
+        assert any(np.any(np.asarray(s) != np.asarray(fresh["local"])) for s in sites), "some site was refitted"
         target = Target(mini.parts.program.model, density, 0.55, temperature)
         return Federation(mini, target, state.server["particles"], sites)
 

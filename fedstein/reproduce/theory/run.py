@@ -85,7 +85,7 @@ def play_and_look(wired: Wired, folder: Path) -> None:
 def look_at(wired: Wired, target: Target, steps: Steps, state: RunState) -> Look:
     """The round's particles and every client's site, as they are before the round."""
     fresh = wired.parts.program.first_state
-    sites = [(wired.engine.states.get(client.id) or fresh)["particles"] for client in wired.engine.clients]
+    sites = [(wired.engine.states.get(client.id) or fresh)["local"] for client in wired.engine.clients]
     return look(target, steps, state.server["particles"], sites, wired.engine.shards)
 
 
