@@ -7,7 +7,10 @@ from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.algorithms.dsvgd import dsvgd
 from fedstein.algorithms.fedavg import fedavg
 from fedstein.algorithms.parallel_dsvgd import PRIORS, parallel_dsvgd
+from fedstein.algorithms.parallel_sites import parallel_sites
 from fedstein.algorithms.pooled_svgd import pooled_svgd
+from fedstein.models.base import Model
+from fedstein.sites.base import Site
 
 
 class AlgorithmInfo(NamedTuple):
@@ -22,6 +25,11 @@ class AlgorithmInfo(NamedTuple):
     pooled: bool = False  # whether one client holds everybody's rows
 
 
+def parallel(model: Model, site: Site, **settings: Any) -> Algorithm:
+    """Parallel DSVGD as the sites allow it: by the product of uploaded KDEs, or by sites that add up."""
+    return (parallel_sites if site.shared else parallel_dsvgd)(model, site, **settings)
+
+
 STEPS = {"particles": 20, "local_steps": 10, "batch_size": 100, "temperature": 1.0}
 
 ALGORITHMS: dict[str, AlgorithmInfo] = {
@@ -33,11 +41,11 @@ ALGORITHMS: dict[str, AlgorithmInfo] = {
         ("particles", "curvature"),
     ),
     "parallel_dsvgd": AlgorithmInfo(
-        parallel_dsvgd,
+        parallel,
         {**STEPS, "prior": "divided"},
         True,
-        "clients upload local particles; the server moves the global ones",
-        ("particles",),
+        "several clients train from the same particles; the server puts their work together",
+        ("particles", "curvature"),
     ),
     "pooled_svgd": AlgorithmInfo(
         pooled_svgd,
@@ -67,5 +75,6 @@ __all__ = [
     "dsvgd",
     "fedavg",
     "parallel_dsvgd",
+    "parallel_sites",
     "pooled_svgd",
 ]

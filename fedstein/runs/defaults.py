@@ -81,7 +81,10 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     if full["sites"].get("structure", "eigen") != "eigen" and "rank" not in raw.get("sites", {}):
         del full["sites"]["rank"]
     if "prior" in full["algorithm"] and "prior" not in raw.get("algorithm", {}):
-        full["algorithm"]["prior"] = MODELS[model["kind"]].parallel_prior
+        if sites["kind"] == "particles":
+            full["algorithm"]["prior"] = MODELS[model["kind"]].parallel_prior
+        else:
+            del full["algorithm"]["prior"]
     return full
 
 
@@ -122,6 +125,8 @@ def inapplicable(full: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         found += [(section, key, f"{section}.kind is {kind!r}") for key in full[section] if key in elsewhere]
     if full["sites"]["kind"] != "particles" and "distill_steps" in full["algorithm"]:
         found.append(("algorithm", "distill_steps", f"sites.kind is {full['sites']['kind']!r}"))
+    if full["sites"]["kind"] == "curvature" and "prior" in full["algorithm"]:
+        found.append(("algorithm", "prior", "sites.kind is 'curvature'"))
     if full["algorithm"]["kind"] == "fedavg" and "epsilon" in full["algorithm"]:
         found.append(("algorithm", "epsilon", "algorithm.kind is 'fedavg'"))
     if full["sites"].get("structure", "eigen") != "eigen" and "rank" in full["sites"]:
