@@ -76,14 +76,33 @@ def report(
     """Figures, tables and one HTML page from run folders."""
     from rich.console import Console
 
-    from fedstein.report import table, write_report
+    from fedstein.report import distance_table, table, write_report
 
     result = write_report(folders, out)
     console = Console()
     console.print(table(result.rows))
+    if (distances := distance_table(result.rows)) is not None:
+        console.print()
+        console.print(distances)
     for note in result.notes:
         console.print(note, highlight=False)
     print(f"report: {result.html}")
+
+
+@app.command()
+def reference(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Finished run folders of model.kind = blr.")],
+    draws: Annotated[int, typer.Option(help="Draws of each chain that count.")] = 1000,
+    warmup: Annotated[int, typer.Option(help="Draws of each chain before those.")] = 300,
+    chains: Annotated[int, typer.Option(help="Chains, at least two.")] = 4,
+    seed: Annotated[int, typer.Option(help="Of the sampler, not of the runs.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Measure particles against NUTS on the pooled data; fedstein report then shows it. Needs fedstein[nuts]."""
+    from fedstein.cli.referencing import reference_runs
+    from fedstein.reference.nuts import Sampler
+
+    reference_runs(folders, Sampler(chains, warmup, draws, seed), quiet)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Figures, tables and a web page from run folders; the only part that draws."""
 
+from fedstein.report.distance import distance_table
 from fedstein.report.groups import Group, group_runs
 from fedstein.report.load import Run, load_run
 from fedstein.report.summary import Difference, GroupSummary, Spread, Summary, summarise
@@ -14,6 +15,7 @@ __all__ = [
     "Run",
     "Spread",
     "Summary",
+    "distance_table",
     "group_runs",
     "load_run",
     "summarise",

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from fedstein.report import style
+from fedstein.report.distance import distances
 from fedstein.report.groups import Group
 from fedstein.report.summary import Summary
 
@@ -152,6 +153,7 @@ PICTURES: dict[str, Callable[[Summary], Figure | None]] = {
     "cost": cost,
     "reliability": reliability,
     "selection": selection,
+    "distances": distances,
 }
 
 

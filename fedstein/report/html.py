@@ -9,6 +9,7 @@ from importlib.resources import files
 from shlex import quote
 
 from fedstein.report import style
+from fedstein.report.distance import distance_columns
 from fedstein.report.figures import Picture
 from fedstein.report.groups import ABSENT, Group, show
 from fedstein.report.summary import Summary
@@ -20,12 +21,17 @@ CAPTIONS = {
     "reliability": "Calibration after the last round: accuracy in each of 15 bins of confidence; points under the "
     "dashed line are overconfident. Below, the share of test rows in each bin.",
     "selection": "Who trained: rounds in which each client was selected.",
+    "distances": "Distance from NUTS: one dot a weight, the diamond is log ξ. Left, standard deviation of the "
+    "particles over that of the posterior, with the median over the weights as a bar: left of the line they are too "
+    "narrow, right of it too wide. Right, how far their mean is off, in posterior standard deviations; the band is "
+    "±0.5.",
 }
 SEVERAL_SEEDS = {
     "curves": "Lines are means over seeds; bands run from the lowest to the highest seed.",
     "cost": "Lines are means over seeds; bands run from the lowest to the highest seed.",
     "reliability": "All seeds together.",
     "selection": "Bars are means over seeds.",
+    "distances": "All seeds together.",
 }
 SPREAD = " and then over seeds, ± the standard deviation between seeds"
 READING = {
@@ -37,6 +43,16 @@ READING = {
     "RMSE": "root mean squared error in the units of the target; lower is better.",
     "Down, up": "array bytes of the messages from server to clients and back.",
     "95% interval": "t interval of the difference, paired by seed; not corrected for the number of comparisons.",
+}
+FROM_NUTS = {
+    "Mean offset": "how far the mean of the particles is from the posterior mean, in posterior standard deviations: "
+    "the median and the greatest over the weights, and log ξ apart.",
+    "sd ratio": "standard deviation of the particles over that of the posterior: 1 is right; below it the particles "
+    "claim to know more than the data says.",
+    "KSD": "Kernelized Stein Discrepancy of the particles to the true global posterior, with the score of every row "
+    "and SVGD's kernel and bandwidth; lower is better.",
+    "NUTS draws": "as many draws of the reference, put through the same formulas: what a perfect sample of that size "
+    "would score.",
 }
 _VARIABLES = {style.INK: "--ink", style.MUTED: "--muted", style.GRID: "--grid", style.PAPER: "--card"}
 
@@ -52,6 +68,7 @@ def render(summary: Summary, rows: Sequence[Row], pictures: Sequence[Picture]) -
         f'<p class="small">Means over the last quarter of the rounds{SPREAD if several else ""}.</p>',
         _table(result_columns(rows), _keys(summary)),
         *_differences(summary, rows),
+        *_from_nuts(summary, rows),
         "<h2>Pictures</h2>",
         *(_figure(picture, several) for picture in pictures),
         "<h2>What was run</h2>",
@@ -138,6 +155,29 @@ def _differences(summary: Summary, rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def _from_nuts(summary: Summary, rows: Sequence[Row]) -> list[str]:
+    columns = distance_columns(rows)
+    if not columns:
+        return []
+    keys = [key for key, s in zip(_keys(summary), summary.groups, strict=True) if s.measured]
+    references = [run.reference for run in summary.runs if run.reference]
+    text = (
+        "The particles against the posterior of the same rows in one place, as NUTS samples it. Mean offsets are in "
+        "posterior standard deviations, sd ratios are particles over posterior."
+    )
+    narrow = {(r["particles"]["count"], len(r["particles"]["sd_ratio"]["each"])) for r in references}
+    if crowded := sorted({f"N = {n}, d = {d}" for n, d in narrow if n < d}):
+        text += (
+            f" SVGD with fewer particles than parameters ({'; '.join(crowded)}) loses spread whoever holds the data: "
+            "read sd ratios beside those of pooled SVGD."
+        )
+    return [
+        "<h2>Distance from NUTS</h2>",
+        f'<p class="small">{escape(text)}</p>',
+        _table(columns, [*keys, *[""] * (len(columns[0].cells) - len(keys))]),
+    ]
+
+
 def _figure(picture: Picture, several: bool) -> str:
     caption = CAPTIONS[picture.name] + (f" {SEVERAL_SEEDS[picture.name]}" if several else "")
     drawing = f'<div class="drawing">{inline_svg(picture)}</div>'
@@ -186,7 +226,8 @@ def _definitions(summary: Summary) -> str:
         left_out.add("95% interval")
     if all(len(s.group.runs) == 1 for s in summary.groups):
         left_out.add("±")
-    terms = (f"<dt>{escape(t)}</dt><dd>{escape(d)}</dd>" for t, d in READING.items() if t not in left_out)
+    shown = READING | (FROM_NUTS if any(s.measured for s in summary.groups) else {})
+    terms = (f"<dt>{escape(t)}</dt><dd>{escape(d)}</dd>" for t, d in shown.items() if t not in left_out)
     return f'<div class="card"><dl>{"".join(terms)}</dl></div>'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Sequence
@@ -13,18 +14,33 @@ from typing import Any
 from fedstein.errors import InputError
 from fedstein.metrics import METRICS, Metrics, evaluated, tail
 
+# What reference.json says of a run's particles, and of as many draws of the reference itself.
+MEASURES = {
+    "offset_median": ("mean_offset", "median"),
+    "offset_max": ("mean_offset", "max"),
+    "offset_log_xi": ("mean_offset", "log_xi"),
+    "sd_ratio_min": ("sd_ratio", "min"),
+    "sd_ratio_median": ("sd_ratio", "median"),
+    "sd_ratio_max": ("sd_ratio", "max"),
+    "sd_ratio_log_xi": ("sd_ratio", "log_xi"),
+    "ksd": ("ksd",),
+}
 ROUND_KEYS = ("round", "selected", "bytes_down", "bytes_up", "seconds")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder. `summary` and `reliability` are None as long as the run is not finished."""
+    """One run folder. `summary` and `reliability` are None as long as the run is not finished.
+
+    `reference` is what `fedstein reference` wrote, or None.
+    """
 
     path: Path
     config: dict[str, Any]
     rounds: list[dict[str, Any]]
     summary: dict[str, Any] | None
     reliability: list[dict[str, Any]] | None
+    reference: dict[str, Any] | None = None
 
     @property
     def seed(self) -> int:
@@ -61,6 +77,13 @@ class Run:
             counts[client] += 1
         return counts
 
+    def distance(self, measure: str, of: str = "particles") -> float | None:
+        """How far the `particles` are from NUTS by one of MEASURES, or as many `draws` of NUTS itself."""
+        value: Any = (self.reference or {}).get(of)
+        for key in MEASURES[measure]:
+            value = (value or {}).get(key)
+        return value
+
     def per_round(self, key: str) -> float | None:
         """The mean of a number over the rounds that have it."""
         values = [line[key] for line in self.rounds if line.get(key) is not None]
@@ -96,7 +119,7 @@ def load_run(path: str | Path) -> Run:
     rounds = _read_rounds(folder / "rounds.jsonl")
     summary = _read_summary(folder / "summary.json", last_round=rounds[-1]["round"])
     reliability = summary.get("reliability") if summary else None
-    return Run(folder, config, rounds, summary, reliability or None)
+    return Run(folder, config, rounds, summary, reliability or None, _read_reference(folder))
 
 
 def _not_a_run(folder: Path, missing: str) -> str:
@@ -146,6 +169,34 @@ def _is_round(line: Any) -> bool:
         and all(value is None or type(value) in (int, float) for value in numbers)
         and isinstance(line.get("row_gradients") or {}, dict)
     )
+
+
+def _read_reference(folder: Path) -> dict[str, Any] | None:
+    file = folder / "reference.json"
+    if not file.is_file():
+        return None
+    try:
+        reference = json.loads(file.read_text("utf-8"), parse_constant=lambda _: None)
+        ours, nuts = reference["particles"], reference["nuts"]
+        lists = [ours[part]["each"] for part in ("mean_offset", "sd_ratio")]
+        sound = all(_number(ours[keys[0]][keys[1]] if keys[1:] else ours[keys[0]]) for keys in MEASURES.values())
+        sound = sound and all(isinstance(each, list) and len(each) > 1 and all(map(_number, each)) for each in lists)
+        sound = sound and type(ours["count"]) is int and type(reference["trusted"]) is bool
+        sound = sound and all(_number(nuts[key]) for key in ("divergences", "max_rhat", "min_ess"))
+        made_for = reference["posterior_sha256"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound, made_for = False, None
+    remedy = f"give fedstein reference {folder} again, or delete the file"
+    if not sound:
+        raise InputError(f"expected the distances from NUTS in {file}, got a damaged file; {remedy}")
+    posterior = folder / "posterior.safetensors"
+    if posterior.is_file() and hashlib.sha256(posterior.read_bytes()).hexdigest() != made_for:
+        raise InputError(f"expected the distances of the particles in {posterior}, got those of others; {remedy}")
+    return reference
+
+
+def _number(value: Any) -> bool:
+    return value is None or type(value) in (int, float)
 
 
 def _read_summary(file: Path, last_round: int) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from fedstein.metrics import METRICS
 from fedstein.report.groups import Group, differing_keys, group_runs
-from fedstein.report.load import Run
+from fedstein.report.load import MEASURES, Run
 
 LEVEL = 0.95
 COSTS = ("bytes_down", "bytes_up", "seconds")
@@ -36,6 +36,12 @@ class GroupSummary:
     tail: dict[str, Spread]
     final: dict[str, Spread]
     cost: dict[str, float | None]
+    distance: dict[str, Spread]  # from NUTS, by measure; no mean where a seed has no reference
+
+    @property
+    def measured(self) -> bool:
+        """Whether any of its runs has a NUTS reference."""
+        return any(run.reference for run in self.group.runs)
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ def _summary(group: Group) -> GroupSummary:
         },
         final={m: _spread([run.final[m] for run in group.runs]) for m in METRICS},
         cost=cost,
+        distance={name: _spread([run.distance(name) for run in group.runs]) for name in MEASURES},
     )
 
 
@@ -144,9 +151,28 @@ def _notes(groups: Sequence[Group], differences: Sequence[Difference], metric: s
     if unfinished := [run for group in groups for run in group.runs if run.summary is None]:
         listed = "; ".join(f"{run.path.name} ({run.status})" for run in unfinished)
         notes.append(f"Not finished, so the tail is the last quarter of the rounds so far: {listed}.")
+    notes += _reference_notes(groups)
     for group in groups:
         if any(run.tail[metric]["mean"] is None for run in group.runs):
             notes.append(f"{group.label}: the tail {metric} of at least one run is missing or not finite, so no mean.")
+    return notes
+
+
+def _reference_notes(groups: Sequence[Group]) -> list[str]:
+    """What keeps the distances from NUTS from being read as they stand."""
+    notes = []
+    runs = [run for group in groups for run in group.runs]
+    without = [run for run in runs if run.reference is None]
+    if 0 < len(without) < len(runs):
+        listed = "; ".join(run.path.name for run in without)
+        notes.append(f"Without a NUTS reference (fedstein reference makes it): {listed}.")
+    for run in runs:
+        if run.reference is not None and not run.reference["trusted"]:
+            nuts = run.reference["nuts"]
+            notes.append(
+                f"The NUTS reference of {run.path.name} is not to be trusted: {nuts['divergences']} divergences, split "
+                f"R-hat {nuts['max_rhat']:.3f}, ESS {nuts['min_ess']:.0f}; give fedstein reference more --draws."
+            )
     return notes
 
 
@@ -171,6 +197,11 @@ def group_row(summary: GroupSummary, difference: Difference | None) -> dict[str,
     row |= {f"{name}_per_round": value for name, value in summary.cost.items()}
     for name in ("mean", "low", "high"):
         row[f"difference_{name}"] = getattr(difference, name) if difference else None
+    counts = {run.reference["particles"]["count"] for run in group.runs if run.reference}
+    row["nuts_particles"] = counts.pop() if len(counts) == 1 else None
+    for name, spread in summary.distance.items():
+        row[f"nuts_{name}"], row[f"nuts_{name}_sd_between_seeds"] = spread.mean, spread.between
+        row[f"nuts_draws_{name}"] = _spread([run.distance(name, "draws") for run in group.runs]).mean
     return row
 
 
@@ -193,4 +224,8 @@ def seed_row(group: Group, run: Run, folder: str) -> dict[str, Any]:
     row |= {f"{name}_per_round": run.per_round(name) for name in COSTS}
     row |= {f"row_gradients_{part}_per_round": run.gradients_per_round(part) for part in GRADIENTS}
     row |= dict.fromkeys(("difference_mean", "difference_low", "difference_high"))
+    row["nuts_particles"] = run.reference["particles"]["count"] if run.reference else None
+    for name in MEASURES:
+        row |= {f"nuts_{name}": run.distance(name), f"nuts_{name}_sd_between_seeds": None}
+        row[f"nuts_draws_{name}"] = run.distance(name, "draws")
     return row
