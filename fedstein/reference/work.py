@@ -112,7 +112,8 @@ def known(group: Group) -> Posterior | None:
             if facts["fingerprint"] == group.fingerprint and facts["tensors_sha256"] == _sha256(content):
                 arrays = unpack(content, run.folder.path)
                 checks = Diagnostics(**{name: facts["nuts"][name] for name in Diagnostics._fields})
-                return Posterior(arrays["mean"], arrays["sd"], arrays["draws"], checks)
+                if None not in checks:  # chains that never moved have no R-hat
+                    return Posterior(arrays["mean"], arrays["sd"], arrays["draws"], checks)
         except (OSError, ValueError, KeyError, TypeError, InputError):
             continue  # none here, or a damaged one: it is made anew
     return None

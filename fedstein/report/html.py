@@ -163,7 +163,7 @@ def _from_nuts(summary: Summary, rows: Sequence[Row]) -> list[str]:
     references = [run.reference for run in summary.runs if run.reference]
     text = (
         "The particles against the posterior of the same rows in one place, as NUTS samples it. Mean offsets are in "
-        "posterior standard deviations, sd ratios are particles over posterior."
+        f"posterior standard deviations, sd ratios are particles over posterior. {_diagnostics(summary)}"
     )
     narrow = {(r["particles"]["count"], len(r["particles"]["sd_ratio"]["each"])) for r in references}
     if crowded := sorted({f"N = {n}, d = {d}" for n, d in narrow if n < d}):
@@ -176,6 +176,17 @@ def _from_nuts(summary: Summary, rows: Sequence[Row]) -> list[str]:
         f'<p class="small">{escape(text)}</p>',
         _table(columns, [*keys, *[""] * (len(columns[0].cells) - len(keys))]),
     ]
+
+
+def _diagnostics(summary: Summary) -> str:
+    """What the chains say about themselves, the worst over all references."""
+    checks = [run.reference["nuts"] for run in summary.runs if run.reference]
+    worst = {key: max((c[key] for c in checks if c[key] is not None), default=0) for key in ("divergences", "max_rhat")}
+    least = min((c["min_ess"] for c in checks if c["min_ess"] is not None), default=0)
+    return (
+        f"The chains: {worst['divergences'] or 'no'} divergences, split R-hat up to {worst['max_rhat']:.3f}, effective "
+        f"sample size at least {least:.0f}."
+    )
 
 
 def _figure(picture: Picture, several: bool) -> str:
@@ -209,7 +220,10 @@ def _settings(groups: Sequence[Group], keys: Sequence[str], headings: Sequence[s
 def _repeat(rows: Sequence[Row]) -> list[str]:
     folders = [row["folder"] for row in rows if row["level"] == "seed"]
     lines = [f"fedstein run {quote(f'{folder}/config.toml')}" for folder in folders]
+    measured = [row["folder"] for row in rows if row["level"] == "seed" and row["nuts_particles"] is not None]
     report = f"fedstein report {' '.join(map(quote, folders))}"
+    if measured:
+        report = f"fedstein reference {' '.join(map(quote, measured))}\n{report}"
     return [
         '<p class="small">Each run folder holds its configuration with every default spelt out, the seed included; '
         "the versions used are in its <code>environment.json</code>. The same configuration, versions and machine give "

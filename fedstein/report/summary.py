@@ -11,7 +11,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from fedstein.metrics import METRICS
-from fedstein.report.groups import Group, differing_keys, group_runs
+from fedstein.report.groups import ABSENT, Group, differing_keys, group_runs
 from fedstein.report.load import MEASURES, Run
 
 LEVEL = 0.95
@@ -168,10 +168,11 @@ def _reference_notes(groups: Sequence[Group]) -> list[str]:
         notes.append(f"Without a NUTS reference (fedstein reference makes it): {listed}.")
     for run in runs:
         if run.reference is not None and not run.reference["trusted"]:
-            nuts = run.reference["nuts"]
+            found = {key: run.reference["nuts"][key] for key in ("divergences", "max_rhat", "min_ess")}
+            rhat, ess = (ABSENT if found[key] is None else f"{found[key]:.4g}" for key in ("max_rhat", "min_ess"))
             notes.append(
-                f"The NUTS reference of {run.path.name} is not to be trusted: {nuts['divergences']} divergences, split "
-                f"R-hat {nuts['max_rhat']:.3f}, ESS {nuts['min_ess']:.0f}; give fedstein reference more --draws."
+                f"The NUTS reference of {run.path.name} is not to be trusted ({found['divergences']} divergences, "
+                f"split R-hat {rhat}, ESS {ess}): give fedstein reference more --warmup and --draws."
             )
     return notes
 

@@ -51,20 +51,3 @@ def test_without_numpyro_one_line_says_how_to_get_it(finished) -> None:
     )
     assert_refused(result, 'pip install "fedstein[nuts]"')
     assert not (finished / "reference.json").exists()
-
-
-def test_what_has_no_reference_is_refused(finished, tmp_path) -> None:
-    network = tmp_path / "bnn"
-    made = fedstein("run", "--set", "model.kind=bnn_classifier", *settings("rounds=1"), "--out", network, "--quiet")
-    assert made.returncode == 0, made.stderr
-    assert_refused(fedstein("reference", finished, network), "blr", "bnn_classifier", str(network))
-    unfinished = shutil.copytree(finished, tmp_path / "unfinished")
-    (unfinished / "summary.json").unlink()
-    assert_refused(fedstein("reference", unfinished), "not finished", "fedstein resume")
-    assert_refused(fedstein("reference", tmp_path), "not a run folder")
-    assert_refused(fedstein("reference", finished, "--chains", "1"), "--chains from 2")
-    assert_refused(fedstein("reference", finished, "--draws", "0"), "--draws from 50")
-    changed = shutil.copytree(finished, tmp_path / "changed")
-    facts = json.loads((changed / "data.json").read_text())
-    (changed / "data.json").write_text(json.dumps({**facts, "sha256": "0" * 64}))
-    assert_refused(fedstein("reference", changed), "has changed since the run began")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedstein.cli import main
 from fedstein.cli.referencing import reference_runs
 from fedstein.data import load
 from fedstein.errors import InputError
@@ -52,6 +53,7 @@ def folders(originals, tmp_path) -> dict[str, Path]:
 @pytest.fixture
 def calls(monkeypatch) -> list:
     """In place of NUTS: draws made up, and a note of what was asked for."""
+    monkeypatch.setenv("NPROC", "1")  # the command sets it; it comes back afterwards
     asked = []
 
     def sample(target, sampler, on_progress):
@@ -159,5 +161,31 @@ def test_particles_that_do_not_fit_are_refused_before_sampling(folders, calls) -
     (folders["other"] / "posterior.safetensors").write_bytes(pack({"particles": np.ones((5, 7), np.float32)}))
     with pytest.raises(InputError, match="damaged"):
         reference_runs([folders["ksd"], folders["other"]], Sampler(), True)
+    assert calls == []
+    assert files(folders["ksd"]) == set()
+
+
+def refused(capsys, *arguments: str | Path) -> str:
+    """The one line on standard error of a command that exits with 2."""
+    with pytest.raises(SystemExit) as stop:
+        main(["reference", *map(str, arguments)])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said.count("\n") == 1
+    return said
+
+
+def test_what_has_no_reference_is_refused(folders, finish, calls, capsys, tmp_path) -> None:
+    network = finish(tmp_path / "bnn", "model.kind=bnn_classifier", "rounds=1")
+    said = refused(capsys, folders["ksd"], network)
+    assert "'blr' alone, this run has 'bnn_classifier'" in said
+    assert "not a run folder" in refused(capsys, tmp_path)
+    (folders["random"] / "summary.json").unlink()
+    assert "not finished; first: fedstein resume" in refused(capsys, folders["ksd"], folders["random"])
+    facts = json.loads((folders["other"] / "data.json").read_text())
+    (folders["other"] / "data.json").write_text(json.dumps({**facts, "sha256": "0" * 64}))
+    assert "has changed since the run began" in refused(capsys, folders["ksd"], folders["other"])
+    assert "--chains from 2" in refused(capsys, folders["ksd"], "--chains", "1")
+    assert "--draws from 50" in refused(capsys, folders["ksd"], "--draws", "0")
     assert calls == []
     assert files(folders["ksd"]) == set()

@@ -55,6 +55,8 @@ def test_the_section_is_there_with_references_and_not_without(folders, make_run,
     page = result.html.read_text("utf-8")
     assert "<h2>Distance from NUTS</h2>" in page
     assert "N = 20, d = 56" in page
+    assert "no divergences, split R-hat up to 1.002, effective sample size at least 1500" in page
+    assert "fedstein reference hip0 hip1 random0 random1" in page
     assert page.count('role="img"') == 5
     assert (tmp_path / "with" / "figures" / "distances.svg").is_file()
     plain = write_report([make_run("plain")], tmp_path / "with")
