@@ -15,6 +15,7 @@ from fedstein.cli.referencing import reference_runs
 from fedstein.data import load
 from fedstein.errors import InputError
 from fedstein.reference import Diagnostics, Sampler, work
+from fedstein.runs.files import pack
 from fedstein.runs.wiring import split_rows
 
 GOOD = Diagnostics(0, 1.001, 1500.0, 7.0, 12.0)
@@ -118,7 +119,8 @@ def test_an_earlier_reference_is_used_again_where_it_fits(folders, calls) -> Non
     assert facts(folders["random"])["tensors_sha256"] == before["tensors_sha256"]
     reference_runs([folders["ksd"]], Sampler(seed=1), True)
     assert len(calls) == 2  # another sampler
-    (folders["ksd"] / "reference.safetensors").write_bytes(b"cut")
+    arrays = load_file(folders["ksd"] / "reference.safetensors")
+    (folders["ksd"] / "reference.safetensors").write_bytes(pack({**arrays, "mean": arrays["mean"] + 1}))
     reference_runs([folders["ksd"]], Sampler(seed=1), True)
     assert len(calls) == 3  # arrays that the JSON does not vouch for
     (folders["ksd"] / "reference.json").write_text("{")
@@ -156,8 +158,6 @@ def test_doubtful_chains_are_said_to_be(folders, calls, monkeypatch, capsys) -> 
 
 
 def test_particles_that_do_not_fit_are_refused_before_sampling(folders, calls) -> None:
-    from fedstein.runs.files import pack
-
     (folders["other"] / "posterior.safetensors").write_bytes(pack({"particles": np.ones((5, 7), np.float32)}))
     with pytest.raises(InputError, match="damaged"):
         reference_runs([folders["ksd"], folders["other"]], Sampler(), True)
