@@ -119,7 +119,7 @@ def predict(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="fig1|fig2|fig3|fig4|theory|all")],
+    what: Annotated[str, typer.Argument(metavar="fig1|fig2|fig3|fig4|theory|all|sites")],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds for every setting; default: 5, 3 or 1.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run; default: 150 or 100.")] = None,
     data: Annotated[str, typer.Option(metavar="embedded|full")] = "embedded",

@@ -17,7 +17,7 @@ from rich.table import Table
 from fedstein import data as datasets
 from fedstein.cli import say
 from fedstein.errors import FedsteinError, InputError
-from fedstein.reproduce import FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, work_off, write_results
+from fedstein.reproduce import BEYOND, FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, work_off, write_results
 from fedstein.reproduce.write import number
 from fedstein.runs.config import unknown
 
@@ -34,7 +34,7 @@ def reproduce_figures(
     quiet: bool,
 ) -> None:
     for name, got, valid in (
-        ("figure", what, [*FIGURES, "theory", "all"]),
+        ("figure", what, [*FIGURES, *BEYOND, "theory", "all"]),
         ("value of --data", data, ["embedded", "full"]),
         ("value of --density", density, ["reference", "log"]),
     ):
@@ -57,8 +57,10 @@ def draw_figures(plan: Plan, out: Path, workers: int, command: str, quiet: bool)
         folders = work_off(plan.jobs, out, workers, on_progress)
     verdicts = write_results(plan, folders, out, command)
     if not quiet:
-        Console(markup=False).print(verdict_table(verdicts))
-        print(f"figures and claims: {out}    page: {out / 'claims.html'}")
+        if verdicts:
+            Console(markup=False).print(verdict_table(verdicts))
+        page = "claims.html" if verdicts else f"{plan.figures[0]}.md"
+        print(f"figures and numbers: {out}    page: {out / page}")
 
 
 def measure_theory(

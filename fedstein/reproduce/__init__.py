@@ -1,11 +1,12 @@
 """The paper's figures from scratch: which runs they need, running them, and what they show."""
 
 from fedstein.reproduce.claims import CLAIMS, Claim, Verdict, judge
-from fedstein.reproduce.plan import FIGURES, SETTINGS, Job, Plan, make_plan
+from fedstein.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan, make_plan
 from fedstein.reproduce.work import work_off
 from fedstein.reproduce.write import write_results
 
 __all__ = [
+    "BEYOND",
     "CLAIMS",
     "FIGURES",
     "SETTINGS",

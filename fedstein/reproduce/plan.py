@@ -42,14 +42,39 @@ class Arm(NamedTuple):
     title: str
     settings: dict[str, dict[str, Any]]
     weight: float
+    tuned: str = ""  # whose step size it takes from TUNED; empty: the paper's sites and the authors' step size
 
 
+# Step sizes by setting, chosen by ``fedstein tune`` on rows held out of the training rows (experiments/sites).
+TUNED: dict[str, dict[str, float]] = {
+    "blr30": {"curvature": 0.05, "pooled": 0.05, "fedavg": 0.5},
+    "blr120": {"curvature": 0.05, "pooled": 0.05, "fedavg": 0.5},
+    "bnn27": {"curvature": 4e-3, "pooled": 8e-3, "fedavg": 0.5},
+    "bnn120": {"curvature": 2e-3, "pooled": 8e-3, "fedavg": 0.5},
+}
+REMEMBERS = {"kind": "curvature"}
 ARMS: dict[str, Arm] = {
     "ksd": Arm("KSD", {"selection": {"kind": "ksd"}}, 1.6),
     "hip": Arm("HIP", {"selection": {"kind": "hip"}}, 1.5),
     "round_robin": Arm("Round robin", {"selection": {"kind": "round_robin"}}, 0.7),
     "random": Arm("Random", {"selection": {"kind": "random"}}, 0.7),
     "parallel": Arm("Parallel DSVGD", {"algorithm": {"kind": "parallel_dsvgd"}}, 14.0),
+    "curvature": Arm(
+        "Curvature, round robin",
+        {"sites": REMEMBERS, "selection": {"kind": "round_robin", "order": "reshuffled"}},
+        0.5,
+        "curvature",
+    ),
+    "curvature_ksd": Arm("Curvature, KSD", {"sites": REMEMBERS, "selection": {"kind": "ksd"}}, 1.4, "curvature"),
+    "curvature_hip": Arm("Curvature, HIP", {"sites": REMEMBERS, "selection": {"kind": "hip"}}, 1.4, "curvature"),
+    "curvature_innovation": Arm(
+        "Curvature, innovation",
+        {"sites": REMEMBERS, "selection": {"kind": "innovation", "draw": "pass"}},
+        1.4,
+        "curvature",
+    ),
+    "fedavg": Arm("FedAvg, all clients", {"algorithm": {"kind": "fedavg"}}, 0.8, "fedavg"),
+    "pooled": Arm("Pooled SVGD", {"algorithm": {"kind": "pooled_svgd"}}, 0.3, "pooled"),
 }
 WEIGHT = {"blr30": 0.03, "blr120": 0.06, "bnn27": 1.0, "bnn120": 1.4}  # of a round, relative to BNN with 27 clients
 
@@ -61,6 +86,8 @@ class FigurePlan(NamedTuple):
     panels: tuple[str, ...]
     arms: tuple[str, ...]
     density: str | None = None  # None: what the user asked for
+    rounds: tuple[int, ...] = ()  # of each panel; empty: the settings'
+    seeds: int | None = None
 
 
 FOUR = ("blr30", "blr120", "bnn27", "bnn120")
@@ -71,6 +98,20 @@ FIGURES: dict[str, FigurePlan] = {
     # Parallel DSVGD lives by its KDE, so this figure has the density whose KDE is alive, for both curves.
     "fig4": FigurePlan("HIP and Parallel DSVGD", ("bnn27",), ("hip", "parallel"), "log"),
 }
+# Beyond the paper: sites that remember, beside the paper's and beside two references.
+BEYOND: dict[str, FigurePlan] = {
+    "sites": FigurePlan(
+        "The paper's sites, curvature sites, and two references",
+        FOUR,
+        ("hip", "curvature", "curvature_ksd", "curvature_hip", "curvature_innovation", "fedavg", "pooled"),
+        rounds=(120, 480, 81, 160),
+        seeds=3,
+    ),
+}
+
+
+def figure_plan(name: str) -> FigurePlan:
+    return {**FIGURES, **BEYOND}[name]
 
 
 @dataclass(frozen=True)
@@ -87,7 +128,8 @@ class Job:
     @property
     def name(self) -> str:
         size = "-full" if self.full else ""
-        return f"{self.setting}{size}-{self.arm}-{self.density}-r{self.rounds}-seed{self.seed}"
+        density = "" if ARMS[self.arm].tuned else f"-{self.density}"
+        return f"{self.setting}{size}-{self.arm}{density}-r{self.rounds}-seed{self.seed}"
 
     @property
     def weight(self) -> float:
@@ -98,24 +140,25 @@ class Job:
         """The raw config: the paper's settings, L = L' = 10 and alpha = 1 being defaults of their own."""
         setting = SETTINGS[self.setting]
         name = setting.data["name"] + ("-full" if self.full else "")
+        arm = ARMS[self.arm]
+        common: dict[str, Any] = {"local_steps": 10, "temperature": 1.0}
+        if arm.tuned:
+            common["step_size"] = TUNED[self.setting][arm.tuned]
+            sites = arm.settings.get("sites", {})
+        else:
+            common["distill_steps"] = 10
+            sites = {"kind": "particles", "density": self.density}
         return {
+            **arm.settings,
             "seed": self.seed,
             "rounds": self.rounds,
             "data": {"name": name},
             "partition": setting.partition,
-            "sites": {"density": self.density},
-            "algorithm": {"local_steps": 10, "distill_steps": 10, "temperature": 1.0},
+            "sites": sites,
+            "algorithm": {**common, **arm.settings.get("algorithm", {})},
             "engine": {"threads": threads},
             "checkpoint": {"every": 25},
-        } | merged(ARMS[self.arm].settings)
-
-
-def merged(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """An arm's sections; Parallel DSVGD keeps the common steps too."""
-    if "algorithm" in settings:
-        common = {"local_steps": 10, "distill_steps": 10, "temperature": 1.0}
-        return {**settings, "algorithm": {**common, **settings["algorithm"]}}
-    return settings
+        }
 
 
 @dataclass(frozen=True)
@@ -138,11 +181,13 @@ def make_plan(
     """The jobs of the named figures; numbers left out are those of the settings."""
     curves = {}
     for name in figures:
-        figure = FIGURES[name]
-        for panel in figure.panels:
+        figure = figure_plan(name)
+        for index, panel in enumerate(figure.panels):
             setting = SETTINGS[panel]
-            count = seeds or (min(2, setting.seeds) if quick else setting.seeds)
-            length = rounds or (setting.quick_rounds if quick else setting.rounds)
+            usual = figure.seeds or setting.seeds
+            count = seeds or (min(2, usual) if quick else usual)
+            long = figure.rounds[index] if figure.rounds else setting.rounds
+            length = rounds or (setting.quick_rounds if quick else long)
             for arm in figure.arms:
                 used = figure.density or density
                 curves[name, panel, arm] = tuple(Job(panel, arm, used, s, length, full) for s in range(count))

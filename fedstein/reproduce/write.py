@@ -11,19 +11,22 @@ from pathlib import Path
 from fedstein.report.load import Run, load_run
 from fedstein.report.paper import draw_panels
 from fedstein.reproduce.claims import MEASURES, Verdict, judge_all
-from fedstein.reproduce.plan import ARMS, FIGURES, SETTINGS, Job, Plan
+from fedstein.reproduce.compare import comparison
+from fedstein.reproduce.plan import ARMS, BEYOND, FIGURES, SETTINGS, Job, Plan, figure_plan
 from fedstein.runs.files import disk_errors, write_bytes
 
 Curves = Mapping[tuple[str, str, str], Sequence[Run]]
 
 
 def write_results(plan: Plan, folders: Mapping[Job, Path], out: Path, command: str) -> list[Verdict]:
-    """``figN.png|svg|pdf|csv``, ``claims.md`` and ``claims.html`` in ``out``; returns the verdicts."""
+    """``figN.png|svg|pdf|csv`` in ``out``, with ``claims.md`` and ``claims.html`` or the page of a comparison; returns
+    the verdicts.
+    """
     curves = {key: [load_run(folders[job]) for job in jobs] for key, jobs in plan.curves.items()}
     verdicts = judge_all(curves)
     with disk_errors(out):
         for name in plan.figures:
-            figure = FIGURES[name]
+            figure = figure_plan(name)
             panels = [
                 (
                     f"({letter}) {SETTINGS[panel].title}",
@@ -34,9 +37,11 @@ def write_results(plan: Plan, folders: Mapping[Job, Path], out: Path, command: s
             for ending, content in draw_panels(panels).items():
                 write_bytes(out / f"{name}.{ending}", content)
             write_bytes(out / f"{name}.csv", table_of(name, curves).encode())
-        page = markdown(verdicts, command)
-        write_bytes(out / "claims.md", page.encode())
-        write_bytes(out / "claims.html", as_html(verdicts, command).encode())
+            if name in BEYOND:
+                write_bytes(out / f"{name}.md", comparison(name, curves, command).encode())
+        if any(name in FIGURES for name in plan.figures):
+            write_bytes(out / "claims.md", markdown(verdicts, command).encode())
+            write_bytes(out / "claims.html", as_html(verdicts, command).encode())
     return verdicts
 
 

@@ -66,6 +66,7 @@ class Sites(Section):
     density: Literal["log", "reference"] | None = None
     bandwidth: PositiveFloat | None = None
     structure: Literal["full", "diagonal", "eigen"] | None = None
+    stiffness: PositiveFloat | None = None
     damping: Annotated[float, Field(gt=0, le=1)] | None = None
     label_samples: Annotated[int, Field(ge=0, le=1000)] | None = None
     rank: Count | None = None

@@ -37,9 +37,18 @@ SHARED = ("eta", "precision")
 
 
 def curvature_site(
-    model: Model, *, structure: str, damping: float, label_samples: int, particles: int, temperature: float
+    model: Model,
+    *,
+    structure: str,
+    stiffness: float,
+    damping: float,
+    label_samples: int,
+    particles: int,
+    temperature: float,
 ) -> Site:
-    """``damping`` is rho in site <- (1 - rho) old + rho new; ``label_samples`` 0 takes the expectation over labels."""
+    """``stiffness`` c takes c H for H: the gradient at the expansion point stays exact, and how far it is believed
+    changes. ``damping`` is rho in site <- (1 - rho) old + rho new; ``label_samples`` 0 takes the expectation.
+    """
     full = structure == "full"
     width = (model.dim,) if full else (particles, model.dim)
     shapes = {"eta": width, "precision": (model.dim, model.dim) if full else width}
@@ -85,6 +94,7 @@ def curvature_site(
             return gradient, curvature(model, theta, x, w, labels, label_samples)
 
         gradient, curved = in_pieces(piece, rows.x, rows.y, weights)
+        curved = jax.tree.map(lambda h: stiffness * h, curved)
         if full:
             middle = jnp.mean(join(theta), axis=0)
             return {"eta": jnp.mean(join(gradient), axis=0) + curved @ middle, "precision": curved}
