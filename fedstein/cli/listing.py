@@ -10,7 +10,7 @@ from fedstein.algorithms import ALGORITHMS
 from fedstein.data import DATASETS, PARTITIONS
 from fedstein.data.fetch import cache_path
 from fedstein.models import MODELS
-from fedstein.selection import SCHEMES
+from fedstein.selection import DRAWS, SCHEMES
 from fedstein.sites import SITES
 
 
@@ -26,6 +26,8 @@ def registries() -> Iterator[tuple[str, str, str]]:
         yield "sites", kind, site.about
     for kind, scheme in SCHEMES.items():
         yield "selection", kind, scheme.about
+    for name, rule in DRAWS.items():
+        yield "selection.draw", name, rule.about
     for kind, algorithm in ALGORITHMS.items():
         yield "algorithm", kind, algorithm.about
 

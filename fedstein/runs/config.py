@@ -75,6 +75,7 @@ class Sites(Section):
 class Selection(Section):
     kind: str
     per_round: Positive
+    draw: Literal["proportional", "greedy", "pass", "aged"] | None = None
     pool: Count | None = None
     report_rows: Count | None = None
     order: Literal["given", "seeded", "reshuffled"] | None = None
@@ -139,8 +140,10 @@ class Config(Section):
             )
         wanted = SCHEMES[scheme].sites
         if wanted and self.sites.kind not in wanted:
+            others = [name for name, other in SCHEMES.items() if not other.sites]
             raise ValueError(
-                f"selection.kind = {scheme!r} needs sites.kind = {' or '.join(wanted)}, got {self.sites.kind!r}"
+                f"selection.kind = {scheme!r} needs sites.kind = {' or '.join(map(repr, wanted))}, "
+                f"got {self.sites.kind!r}; set it, or choose a scheme for any sites: {', '.join(others)}"
             )
         clients, per_round, pool = self.partition.clients, self.selection.per_round, self.selection.pool or 0
         if per_round > clients:

@@ -134,12 +134,13 @@ def _algorithm(model: Model, algorithm_settings: str, site_settings: str) -> Alg
 
 
 def build_scheme(config: Config) -> Scheme:
-    return _scheme(config.selection.kind, config.selection.order)
+    return _scheme(config.selection.kind, config.selection.order, config.selection.draw)
 
 
 @lru_cache(maxsize=16)
-def _scheme(kind: str, order: str | None) -> Scheme:
-    return SCHEMES[kind].build(**({"order": order} if order else {}))
+def _scheme(kind: str, order: str | None, draw: str | None) -> Scheme:
+    given = {"order": order, "draw": draw}
+    return SCHEMES[kind].build(**{name: value for name, value in given.items() if value})
 
 
 def refuse_too_large(config: Config, model: Model) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedstein.selection.base import Draw, Scheme, proportional
+from fedstein.selection.base import Draw, Scheme
+from fedstein.selection.draws import DRAWS, Rule, proportional
 from fedstein.selection.hip import hip
+from fedstein.selection.innovation import innovation
 from fedstein.selection.ksd import ksd
 from fedstein.selection.random import random
 from fedstein.selection.round_robin import ORDERS, round_robin
@@ -22,8 +24,36 @@ class SchemeInfo(NamedTuple):
 SCHEMES: dict[str, SchemeInfo] = {
     "round_robin": SchemeInfo(round_robin, {"order": "given"}, "the clients in turn; asks nobody"),
     "random": SchemeInfo(random, {}, "every client with the same probability; asks nobody"),
-    "ksd": SchemeInfo(ksd, {"pool": 0, "report_rows": 0}, "kernelized Stein discrepancy; a scalar from each candidate"),
-    "hip": SchemeInfo(hip, {"pool": 0, "report_rows": 0}, "Hilbert inner product; a score array from each candidate"),
+    "ksd": SchemeInfo(
+        ksd,
+        {"draw": "proportional", "pool": 0, "report_rows": 0},
+        "kernelized Stein discrepancy; a scalar from each candidate",
+    ),
+    "hip": SchemeInfo(
+        hip,
+        {"draw": "proportional", "pool": 0, "report_rows": 0},
+        "Hilbert inner product; a score array from each candidate",
+    ),
+    "innovation": SchemeInfo(
+        innovation,
+        {"draw": "pass", "pool": 0, "report_rows": 0},
+        "how much a client's likelihood disagrees with its own site; a scalar from each candidate",
+        ("curvature",),
+    ),
 }
 
-__all__ = ["ORDERS", "SCHEMES", "Draw", "Scheme", "SchemeInfo", "hip", "ksd", "proportional", "random", "round_robin"]
+__all__ = [
+    "DRAWS",
+    "ORDERS",
+    "SCHEMES",
+    "Draw",
+    "Rule",
+    "Scheme",
+    "SchemeInfo",
+    "hip",
+    "innovation",
+    "ksd",
+    "proportional",
+    "random",
+    "round_robin",
+]

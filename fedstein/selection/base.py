@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from jax import Array
 
 from fedstein.algorithms.base import Algorithm, Arrays
@@ -36,26 +35,6 @@ class Scheme(NamedTuple):
     first: Callable[[int, int], dict[str, Any]]  # seed, number of clients -> the scheme's memory (plain JSON)
     draw: Callable[..., Draw]  # memory, candidates, indicators (None: no report), uniforms -> Draw
     after: Callable[[dict[str, Any], Sequence[int], int, int], dict[str, Any]]  # memory, selected, seed, clients
-
-
-def proportional(candidates: Sequence[int], indicators: Sequence[float | None], uniforms: np.ndarray) -> Draw:
-    """Draws without replacement in proportion to the indicators (eqn:definition1, eqn:definition2).
-
-    Negative indicators count as zero, missing and non-finite ones never win; with nothing left the draw is uniform
-    over those that reported. An exponential race (the smallest E_k / P_k first) gives the order of sequential draws
-    without replacement in one sort; clients with P_k = 0 come after, in random order, those without a report last.
-    """
-    reported = np.array([value is not None and np.isfinite(value) for value in indicators])
-    weights = np.array([max(v, 0.0) if v is not None and np.isfinite(v) else 0.0 for v in indicators])
-    if not weights.max() > 0:
-        weights = reported.astype(float) if reported.any() else np.ones(len(weights))
-    weights = weights / weights.max()  # so that the sum of huge reports stays finite
-    probabilities = weights / weights.sum()
-    race = -np.log(uniforms)
-    with np.errstate(divide="ignore", over="ignore"):
-        finish = np.where(probabilities > 0, race / probabilities, np.inf)
-    order = np.lexsort((race, finish, ~reported))
-    return Draw([candidates[i] for i in order], [float(p) for p in probabilities])
 
 
 def no_broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:

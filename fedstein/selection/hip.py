@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import Array
 
 from fedstein import stein
 from fedstein.algorithms.base import Algorithm, Arrays
-from fedstein.selection.base import Draw, Scheme, no_memory, proportional
+from fedstein.selection.base import Scheme
+from fedstein.selection.draws import DRAWS
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
 
-def hip() -> Scheme:
+def hip(draw: str = "proportional") -> Scheme:
     def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
         return algorithm.broadcast(server)
 
@@ -31,9 +31,5 @@ def hip() -> Scheme:
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(v) for v in stein.mean_hips(broadcast["particles"], [report["score"] for report in reports])]
 
-    def draw(
-        memory: dict[str, Any], candidates: Sequence[int], values: Sequence[float | None], draws: np.ndarray
-    ) -> Draw:
-        return proportional(candidates, values, draws)
-
-    return Scheme("hip", broadcast, survey, report, indicators, no_memory, draw, no_memory)
+    rule = DRAWS[draw]
+    return Scheme("hip", broadcast, survey, report, indicators, rule.first, rule.draw, rule.after)

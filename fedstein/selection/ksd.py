@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax import Array
 
 from fedstein.algorithms.base import Algorithm, Arrays
-from fedstein.selection.base import Draw, Scheme, no_memory, proportional
+from fedstein.selection.base import Scheme
+from fedstein.selection.draws import DRAWS
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
 
-def ksd() -> Scheme:
+def ksd(draw: str = "proportional") -> Scheme:
     def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
         return algorithm.tilted_broadcast(server)
 
@@ -27,9 +27,5 @@ def ksd() -> Scheme:
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(report["ksd"]) for report in reports]
 
-    def draw(
-        memory: dict[str, Any], candidates: Sequence[int], values: Sequence[float | None], draws: np.ndarray
-    ) -> Draw:
-        return proportional(candidates, values, draws)
-
-    return Scheme("ksd", broadcast, survey, report, indicators, no_memory, draw, no_memory)
+    rule = DRAWS[draw]
+    return Scheme("ksd", broadcast, survey, report, indicators, rule.first, rule.draw, rule.after)

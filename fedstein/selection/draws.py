@@ -1,0 +1,131 @@
+"""How the server draws clients once it has their indicators: the rules of ``selection.draw``.
+
+A rule is a law of who trains, not of what is reported, so every scheme with indicators takes every rule. What a rule
+remembers between rounds is plain JSON and lives in the checkpoint. All rules read indicators alike: negative ones count
+as zero, and a client whose report is missing or not finite comes after all the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein.selection.base import Draw, no_memory
+
+Memory = dict[str, Any]
+Indicators = Sequence[float | None]
+
+
+class Rule(NamedTuple):
+    """One drawing rule, as the three functions of a scheme that it decides."""
+
+    first: Callable[[int, int], Memory]  # seed, number of clients -> memory
+    draw: Callable[[Memory, Sequence[int], Indicators, np.ndarray], Draw]  # ..., candidates, indicators, uniforms
+    after: Callable[[Memory, Sequence[int], int, int], Memory]  # memory, selected, seed, number of clients
+    about: str
+
+
+def weigh(indicators: Indicators) -> tuple[np.ndarray, np.ndarray]:
+    """Weights with largest entry 1, and who sent a report that counts; with nothing left, all of those weigh 1."""
+    reported = np.array([value is not None and np.isfinite(value) for value in indicators])
+    weights = np.array([max(v, 0.0) if v is not None and np.isfinite(v) else 0.0 for v in indicators])
+    if not weights.max() > 0:
+        weights = reported.astype(float) if reported.any() else np.ones(len(weights))
+    return weights / weights.max(), reported  # so that the sum of huge reports stays finite
+
+
+def proportional(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+    """Draws without replacement in proportion to the indicators (eqn:definition1, eqn:definition2).
+
+    Negative indicators count as zero, missing and non-finite ones never win; with nothing left the draw is uniform
+    over those that reported. An exponential race (the smallest E_k / P_k first) gives the order of sequential draws
+    without replacement in one sort; clients with P_k = 0 come after, in random order, those without a report last.
+    """
+    weights, reported = weigh(indicators)
+    probabilities = weights / weights.sum()
+    race = -np.log(uniforms)
+    with np.errstate(divide="ignore", over="ignore"):
+        finish = np.where(probabilities > 0, race / probabilities, np.inf)
+    order = np.lexsort((race, finish, ~reported))
+    return Draw([candidates[i] for i in order], [float(p) for p in probabilities])
+
+
+def greedy(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+    """The largest indicator first; those that are level in random order."""
+    weights, reported = weigh(indicators)
+    best = weights == weights.max()
+    order = np.lexsort((uniforms, -weights, ~reported))
+    return Draw([candidates[i] for i in order], [float(p) for p in best / best.sum()])
+
+
+def in_passes(memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+    """In proportion among the candidates not yet selected in this pass; when there are none, the next pass begins.
+
+    ``passes`` says in which pass each client was last selected. Candidates go tier by tier, the oldest pass first,
+    which with a pool also prefers those that earlier pools left out.
+    """
+    passes = [memory["passes"][client] for client in candidates]
+    _, reported = weigh(indicators)
+    silent = np.where(reported, 0, 1) if reported.any() else np.zeros(len(passes), int)
+    tiers = list(zip(silent.tolist(), passes, strict=True))
+    order: list[int] = []
+    probabilities = [0.0] * len(tiers)
+    for tier in sorted(set(tiers)):
+        members = [i for i, own in enumerate(tiers) if own == tier]
+        drawn = proportional(members, [indicators[i] for i in members], uniforms[members])
+        if not order:
+            for i, p in zip(members, drawn.probabilities or [], strict=True):
+                probabilities[i] = p
+        order += drawn.order
+    return Draw([candidates[i] for i in order], probabilities)
+
+
+def after_passes(memory: Memory, selected: Sequence[int], seed: int, clients: int) -> Memory:
+    """One who was left behind joins the pass that is on; one who was in it already begins the next."""
+    passes = list(memory["passes"])
+    for client in selected:
+        current = max(passes)
+        passes[client] = current if passes[client] < current else current + 1
+    return {"passes": passes}
+
+
+def aged(memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+    """In proportion to indicator x age, the number of rounds since the client was last selected or since the start."""
+    weights, reported = weigh(indicators)
+    if not any(v is not None and np.isfinite(v) and v > 0 for v in indicators):
+        return proportional(candidates, indicators, uniforms)  # nothing to weigh: uniform
+    ages = [memory["rounds"] + 1 - memory["last"][client] for client in candidates]
+    scaled = [w * age if ok else None for w, age, ok in zip(weights.tolist(), ages, reported, strict=True)]
+    return proportional(candidates, scaled, uniforms)
+
+
+def after_aged(memory: Memory, selected: Sequence[int], seed: int, clients: int) -> Memory:
+    rounds, last = memory["rounds"] + 1, list(memory["last"])
+    for client in selected:
+        last[client] = rounds
+    return {"rounds": rounds, "last": last}
+
+
+def forgetful(law: Callable[[Sequence[int], Indicators, np.ndarray], Draw], about: str) -> Rule:
+    """A rule that remembers nothing."""
+    return Rule(no_memory, lambda memory, *given: law(*given), no_memory, about)
+
+
+DRAWS: dict[str, Rule] = {
+    "proportional": forgetful(proportional, "in proportion to the indicators: the paper's"),
+    "greedy": forgetful(greedy, "the largest indicator"),
+    "pass": Rule(
+        lambda seed, clients: {"passes": [0] * clients},
+        in_passes,
+        after_passes,
+        "in proportion, among those not yet selected in this pass over the clients",
+    ),
+    "aged": Rule(
+        lambda seed, clients: {"rounds": 0, "last": [0] * clients},
+        aged,
+        after_aged,
+        "in proportion to indicator x rounds since last selected",
+    ),
+}
