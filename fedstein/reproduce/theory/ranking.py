@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstein.selection.base import proportional
+from fedstein.selection.draws import proportional
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
