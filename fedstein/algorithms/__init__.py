@@ -38,14 +38,14 @@ ALGORITHMS: dict[str, AlgorithmInfo] = {
         STEPS,
         False,
         "distributed SVGD: the selected client moves the global particles",
-        ("particles", "curvature"),
+        ("curvature", "particles"),
     ),
     "parallel_dsvgd": AlgorithmInfo(
         parallel,
         {**STEPS, "prior": "divided"},
         True,
         "several clients train from the same particles; the server puts their work together",
-        ("particles", "curvature"),
+        ("curvature", "particles"),
     ),
     "pooled_svgd": AlgorithmInfo(
         pooled_svgd,

@@ -22,6 +22,9 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one setting of the config; may be repeated."),
 ]
+Preset = Annotated[
+    str | None, typer.Option(metavar="paper", help="paper: the paper's own sites and steps; other settings go on top.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only errors.")]
 
 
@@ -47,13 +50,14 @@ def run(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Left out: a default run.")] = None,
     settings: Set = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=S.")] = None,
+    preset: Preset = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; it must be new or empty.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a posterior: broadcast, report, choose, train, round by round. Leaves a run folder."""
     from fedstein.cli.running import new_run
 
-    new_run(config, settings or [], seed, out, quiet)
+    new_run(config, settings or [], seed, preset, out, quiet)
 
 
 @app.command()
@@ -142,6 +146,7 @@ def reproduce(
 def tune(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="As for run.")] = None,
     settings: Set = None,
+    preset: Preset = None,
     grid: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Step sizes to try; default: five around the config's own.")
     ] = None,
@@ -153,7 +158,7 @@ def tune(
     """Choose algorithm.step_size on rows held out of the training rows; the test rows are not looked at."""
     from fedstein.cli.tuning import tune_steps
 
-    tune_steps(config, settings or [], grid, seeds, fraction, out, quiet)
+    tune_steps(config, settings or [], preset, grid, seeds, fraction, out, quiet)
 
 
 @app.command("list")

@@ -14,14 +14,16 @@ from fedstein.cli.progress import show_progress
 from fedstein.cli.start import start_jax
 from fedstein.data import Dataset
 from fedstein.runs import runner
-from fedstein.runs.config import Config, check_names, check_section, merge, read_toml, resolve
+from fedstein.runs.config import Config, check_names, check_section, merge, read_toml, resolve, with_preset
 from fedstein.runs.folder import refuse_used
 from fedstein.runs.wiring import facts_of, load_dataset, wire
 
 
-def read_config(config_file: Path | None, settings: list[str], seed: int | None) -> tuple[Config, Dataset]:
+def read_config(
+    config_file: Path | None, settings: list[str], seed: int | None, preset: str | None = None
+) -> tuple[Config, Dataset]:
     """The full config and its data; keys that do not apply are named on stderr."""
-    raw = merge(read_toml(config_file) if config_file else {}, settings)
+    raw = with_preset(preset, merge(read_toml(config_file) if config_file else {}, settings))
     if seed is not None:
         raw["seed"] = seed
     check_names(raw)
@@ -36,8 +38,15 @@ def read_config(config_file: Path | None, settings: list[str], seed: int | None)
     return config, dataset
 
 
-def new_run(config_file: Path | None, settings: list[str], seed: int | None, out: Path | None, quiet: bool) -> None:
-    config, dataset = read_config(config_file, settings, seed)
+def new_run(
+    config_file: Path | None,
+    settings: list[str],
+    seed: int | None,
+    preset: str | None,
+    out: Path | None,
+    quiet: bool,
+) -> None:
+    config, dataset = read_config(config_file, settings, seed, preset)
     folder = out or free_folder(config)
     refuse_used(folder)
     start_jax(config)
@@ -84,11 +93,12 @@ def free_folder(config: Config) -> Path:
 
 
 def headline(config: Config) -> str:
-    density = f" ({config.sites.density} density)" if config.sites.density else ""
+    of_sites = {"particles": f"{config.sites.density} density", "curvature": config.sites.structure}
+    detail = f" ({of_sites[config.sites.kind]})" if config.sites.kind in of_sites else ""
     return (
         f"{config.model.kind} on {config.data.name}: {config.partition.clients} clients ({config.partition.kind}), "
         f"{config.rounds} rounds, seed {config.seed}\n"
-        f"{config.algorithm.kind} with {config.algorithm.particles} particles, {config.sites.kind} as sites{density}, "
+        f"{config.algorithm.kind} with {config.algorithm.particles} particles, {config.sites.kind} as sites{detail}, "
         f"selection by {config.selection.kind}"
     )
 

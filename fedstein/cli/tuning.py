@@ -18,13 +18,14 @@ from fedstein.tuning import FACTORS, Trial, best, hold_out, table, tune
 def tune_steps(
     config_file: Path | None,
     settings: list[str],
+    preset: str | None,
     grid: str | None,
     seeds: int,
     fraction: float,
     out: Path,
     quiet: bool,
 ) -> None:
-    config, dataset = read_config(config_file, settings, None)
+    config, dataset = read_config(config_file, settings, None, preset)
     steps = read_grid(grid) if grid else [factor * config.algorithm.step_size for factor in FACTORS]
     if not 0 < fraction < 1:
         raise InputError(f"--fraction expects a number between 0 and 1, got {fraction}")

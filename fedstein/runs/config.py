@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedstein.algorithms import ALGORITHMS
 from fedstein.errors import InputError
 from fedstein.models import MODELS
-from fedstein.runs.defaults import Facts, defaults, inapplicable, kinds
+from fedstein.runs.defaults import PRESETS, Facts, defaults, inapplicable, kinds
 from fedstein.selection import SCHEMES
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
@@ -194,6 +194,19 @@ def parse_setting(text: str) -> tuple[list[str], Any]:
         return keys, parsed["value"] if list(parsed) == ["value"] else value.strip()
     except tomllib.TOMLDecodeError:
         return keys, value.strip()
+
+
+def with_preset(name: str | None, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``raw`` over the settings of a preset; what the user says himself wins."""
+    if name is None:
+        return dict(raw)
+    if name not in PRESETS:
+        raise InputError(unknown("preset", name, list(PRESETS)))
+    base, merged = PRESETS[name], dict(raw)
+    for section, values in base.items():
+        own = raw.get(section, {})
+        merged[section] = {**values, **own} if isinstance(own, Mapping) else own
+    return merged
 
 
 def merge(base: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:

@@ -34,6 +34,9 @@ BY_KIND: dict[str, dict[str, dict[str, Any]]] = {
     "selection": {kind: info.settings for kind, info in SCHEMES.items()},
     "algorithm": {kind: info.settings for kind, info in ALGORITHMS.items()},
 }
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {"sites": {"kind": "particles"}},  # and with it the paper's steps, start and density
+}
 FILE_KEYS = ("path", "target", "client", "task", "test_path", "test_fraction", "standardize")
 ROUNDS = {"mnist": 60, "mnist-full": 60}
 
@@ -78,6 +81,8 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         full["sites"]["density"] = "log" if everybody else MODELS[model["kind"]].density
     if "structure" in full["sites"] and "structure" not in raw.get("sites", {}):
         full["sites"]["structure"] = MODELS[model["kind"]].structure
+    if full["sites"].get("structure", "full") != "full" and "stiffness" not in raw.get("sites", {}):
+        full["sites"]["stiffness"] = 0.5  # a diagonal expansion is believed too far otherwise: docs/results.md
     if full["sites"].get("structure", "eigen") != "eigen" and "rank" not in raw.get("sites", {}):
         del full["sites"]["rank"]
     if "prior" in full["algorithm"] and "prior" not in raw.get("algorithm", {}):

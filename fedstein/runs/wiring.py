@@ -147,6 +147,15 @@ def refuse_too_large(config: Config, model: Model) -> None:
     """A step holds about ten arrays like the particles; more than the machine has cannot run."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40
     needed = 10 * config.algorithm.particles * model.dim * (8 if config.engine.precision == "float64" else 4)
+    if config.sites.kind == "curvature":  # a client that has trained leaves eta and Lambda behind
+        numbers = model.dim**2 if config.sites.structure == "full" else 2 * config.algorithm.particles * model.dim
+        sites = (config.partition.clients + 4) * numbers * 4
+        if sites > memory:
+            raise InputError(
+                f"sites.kind = 'curvature' ({config.sites.structure}) with {config.partition.clients} clients and "
+                f"{model.dim} parameters needs up to {sites / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take fewer "
+                "particles, a smaller model, or sites.structure = 'diagonal'"
+            )
     if needed > memory:
         raise InputError(
             f"algorithm.particles = {config.algorithm.particles} with {model.dim} parameters each needs about "
