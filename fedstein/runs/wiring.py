@@ -153,8 +153,8 @@ def refuse_too_large(config: Config, model: Model) -> None:
         if sites > memory:
             raise InputError(
                 f"sites.kind = 'curvature' ({config.sites.structure}) with {config.partition.clients} clients and "
-                f"{model.dim} parameters needs up to {sites / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take fewer "
-                "particles, a smaller model, or sites.structure = 'diagonal'"
+                f"{model.dim} parameters needs up to {sites / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take "
+                "fewer particles, a smaller model, or sites.structure = 'diagonal'"
             )
     if needed > memory:
         raise InputError(
