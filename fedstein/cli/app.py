@@ -130,6 +130,10 @@ def reproduce(
     density: Annotated[
         str, typer.Option(metavar="reference|log", help="Of figures 1 to 3 and theory; figure 4 is log.")
     ] = "reference",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(metavar="blr30|blr120|bnn27|bnn120", help="Only this panel of the figures; may be repeated."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; default: one a core.")] = None,
     out: Annotated[Path, typer.Option(help="Runs, figures and claims; call again to go on.")] = Path("reproduction"),
     quick: Annotated[bool, typer.Option("--quick", help="Few rounds and seeds: minutes in place of hours.")] = False,
@@ -139,7 +143,7 @@ def reproduce(
     III, the indicators beside the true decrease of the free energies. ``all`` is every one of these."""
     from fedstein.cli.reproducing import reproduce_figures
 
-    reproduce_figures(what, seeds, rounds, data, density, jobs, out, quick, quiet)
+    reproduce_figures(what, seeds, rounds, data, density, setting or [], jobs, out, quick, quiet)
 
 
 @app.command()

@@ -28,6 +28,7 @@ def reproduce_figures(
     rounds: int | None,
     data: str,
     density: str,
+    settings: list[str],
     jobs: int | None,
     out: Path,
     quick: bool,
@@ -40,14 +41,23 @@ def reproduce_figures(
     ):
         if got not in valid:
             raise InputError(unknown(name, got, valid))
+    for setting in settings:
+        if setting not in SETTINGS:
+            raise InputError(unknown("value of --setting", setting, list(SETTINGS)))
     workers = jobs or os.cpu_count() or 1
-    command = command_line(what, seeds, rounds, data, density, quick)
+    command = command_line(what, seeds, rounds, data, density, settings, quick)
     full = data == "full"
     if what != "theory":
         figures = list(FIGURES) if what == "all" else [what]
-        plan = make_plan(figures, seeds=seeds, rounds=rounds, density=density, full=full, quick=quick)
+        plan = make_plan(
+            figures, seeds=seeds, rounds=rounds, density=density, full=full, quick=quick, settings=settings
+        )
+        if not plan.jobs:
+            raise InputError(f"{what} has no panel with {' or '.join(settings)}; leave --setting out")
         draw_figures(plan, out, workers, command, quiet)
-    if what in ("theory", "all"):
+    elif settings:
+        raise InputError("theory is measured with 30 BLR clients only; leave --setting out")
+    if what == "theory" or (what == "all" and (not settings or "blr30" in settings)):
         measure_theory(seeds, rounds, density, full, quick, out, workers, command, quiet)
 
 
@@ -105,13 +115,16 @@ def working(
         raise FedsteinError(f"stopped; the same command goes on where it stopped, in {out}") from None
 
 
-def command_line(what: str, seeds: int | None, rounds: int | None, data: str, density: str, quick: bool) -> str:
+def command_line(
+    what: str, seeds: int | None, rounds: int | None, data: str, density: str, settings: list[str], quick: bool
+) -> str:
     """The command that made a page, without what does not change it."""
     words = ["fedstein", "reproduce", what]
     words += ["--seeds", str(seeds)] if seeds else []
     words += ["--rounds", str(rounds)] if rounds else []
     words += ["--data", data] if data != "embedded" else []
     words += ["--density", density] if density != "reference" else []
+    words += [word for setting in settings for word in ("--setting", setting)]
     words += ["--quick"] if quick else []
     return shlex.join(words)
 

@@ -18,11 +18,13 @@ EXPLAIN = (
 )
 
 
-def comparison(name: str, curves: Mapping[tuple[str, str, str], Sequence[Run]], command: str) -> str:
+def comparison(
+    name: str, panels: Sequence[str], curves: Mapping[tuple[str, str, str], Sequence[Run]], command: str
+) -> str:
     """Markdown: two tables a setting."""
     figure = figure_plan(name)
     lines = [f"# {figure.title}", "", f"`{command}`", "", EXPLAIN, ""]
-    for panel in figure.panels:
+    for panel in panels:
         runs = {arm: curves[name, panel, arm] for arm in figure.arms}
         seeds, rounds = len(runs[figure.arms[0]]), runs[figure.arms[0]][0].rounds[-1]["round"]
         lines += [f"## {SETTINGS[panel].title}: {rounds} rounds, {seeds} seed{'s' if seeds > 1 else ''}", ""]

@@ -168,6 +168,10 @@ class Plan:
     figures: tuple[str, ...]
     curves: dict[tuple[str, str, str], tuple[Job, ...]]  # (figure, setting, arm) -> one job a seed
 
+    def panels(self, figure: str) -> list[str]:
+        """The panels of a figure that are part of this plan."""
+        return list(dict.fromkeys(panel for name, panel, _ in self.curves if name == figure))
+
     @property
     def jobs(self) -> list[Job]:
         """Every job once: seeds first, so that an interrupted reproduction has whole comparisons."""
@@ -176,13 +180,22 @@ class Plan:
 
 
 def make_plan(
-    figures: Sequence[str], *, seeds: int | None, rounds: int | None, density: str, full: bool, quick: bool
+    figures: Sequence[str],
+    *,
+    seeds: int | None,
+    rounds: int | None,
+    density: str,
+    full: bool,
+    quick: bool,
+    settings: Sequence[str] = (),
 ) -> Plan:
-    """The jobs of the named figures; numbers left out are those of the settings."""
+    """The jobs of the named figures; numbers left out are those of the settings, ``settings`` left out are all."""
     curves = {}
     for name in figures:
         figure = figure_plan(name)
         for index, panel in enumerate(figure.panels):
+            if settings and panel not in settings:
+                continue
             setting = SETTINGS[panel]
             usual = figure.seeds or setting.seeds
             count = seeds or (min(2, usual) if quick else usual)
@@ -191,4 +204,4 @@ def make_plan(
             for arm in figure.arms:
                 used = figure.density or density
                 curves[name, panel, arm] = tuple(Job(panel, arm, used, s, length, full) for s in range(count))
-    return Plan(tuple(figures), curves)
+    return Plan(tuple(name for name in figures if any(key[0] == name for key in curves)), curves)

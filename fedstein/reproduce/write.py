@@ -32,13 +32,13 @@ def write_results(plan: Plan, folders: Mapping[Job, Path], out: Path, command: s
                     f"({letter}) {SETTINGS[panel].title}",
                     [(ARMS[arm].title, curves[name, panel, arm]) for arm in figure.arms],
                 )
-                for letter, panel in zip("abcd", figure.panels, strict=False)
+                for letter, panel in zip("abcd", plan.panels(name), strict=False)
             ]
             for ending, content in draw_panels(panels).items():
                 write_bytes(out / f"{name}.{ending}", content)
             write_bytes(out / f"{name}.csv", table_of(name, curves).encode())
             if name in BEYOND:
-                write_bytes(out / f"{name}.md", comparison(name, curves, command).encode())
+                write_bytes(out / f"{name}.md", comparison(name, plan.panels(name), curves, command).encode())
         if any(name in FIGURES for name in plan.figures):
             write_bytes(out / "claims.md", markdown(verdicts, command).encode())
             write_bytes(out / "claims.html", as_html(verdicts, command).encode())
