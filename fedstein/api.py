@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein import protocol
+from fedstein.algorithms import ALGORITHMS
 from fedstein.data import Dataset, validate
 from fedstein.errors import InputError
 from fedstein.metrics import METRICS
 from fedstein.models import MODELS, Model
 from fedstein.predictive import Evaluation, Predictive, mixture_moments
-from fedstein.runs.config import Config, merge, resolve, unknown
+from fedstein.runs.config import Config, check_names, merge, resolve, unknown
 from fedstein.runs.defaults import Facts
 from fedstein.runs.wiring import build_model, federate, make_parts
 
@@ -108,8 +109,7 @@ def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Mo
     if isinstance(model, Model):
         if own:
             raise InputError(f"[model] settings are for the built-in models, got {own} with a model of your own")
-        raw["sites"] = {"density": "log", **raw.get("sites", {})}
-        raw["algorithm"] = {"step_size": 0.01, "epsilon": 1e-6, **raw.get("algorithm", {})}
+        fill_in(raw, model)
     else:
         if model not in MODELS:
             raise InputError(unknown("model", model, list(MODELS)))
@@ -120,6 +120,24 @@ def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Mo
     raw["engine"] = {"precision": str(jnp.result_type(float))}
     return raw
 
+
+def fill_in(raw: dict[str, Any], model: Model) -> None:
+    """The defaults that depend on the model, for one that no registry knows; only keys that will be used."""
+    check_names(raw)
+    method = {"kind": "dsvgd", **raw.get("algorithm", {})}
+    sites = {"kind": ALGORITHMS[method["kind"]].sites[0], **raw.get("sites", {})}
+    if sites["kind"] == "particles":
+        sites = {"density": "log", **sites}
+    if sites["kind"] == "curvature":
+        sites = {"structure": "full" if model.dim <= FULL else "diagonal", **sites}
+    if method["kind"] != "fedavg":
+        method = {"step_size": 0.01, "epsilon": 1e-6, **method}
+    raw["sites"], raw["algorithm"] = sites, method
+
+
+FULL = (
+    200  # parameters up to which a model of one's own gets full curvature: a d x d array a client, and d x d x N work
+)
 
 NOT_HERE = {
     "data": "the rows are what you pass",

@@ -64,6 +64,11 @@ def reflections(leading: np.ndarray) -> Rotation:
     return {"v": v, "t": t}
 
 
+def inputs_of(rotation: Rotation) -> int:
+    """How many inputs a basis is for."""
+    return (rotation["u"] if "u" in rotation else rotation["v"]).shape[0]
+
+
 def rotate(rotation: Rotation, x: np.ndarray) -> np.ndarray:
     """Rows x inputs -> the same rows in the basis, x Q."""
     wide = x.astype(np.float64)
@@ -83,7 +88,7 @@ def restore(rotation: Rotation, rows: np.ndarray) -> np.ndarray:
 def restore_particles(rotation: Rotation, particles: Any, widths: tuple[int, ...], block: int) -> np.ndarray:
     """Particles N x d with the block that multiplies the inputs back in the inputs' own coordinates."""
     particles = np.array(particles)
-    start, inputs = sum(widths[:block]), next(iter(rotation.values())).shape[0]
+    start, inputs = sum(widths[:block]), inputs_of(rotation)
     part = particles[:, start : start + widths[block]]
     rows = restore(rotation, part.reshape(-1, inputs))
     particles[:, start : start + widths[block]] = rows.reshape(part.shape)

@@ -152,3 +152,78 @@ def test_importing_touches_neither_jax_nor_its_flags():
         "assert not jax.config.jax_enable_x64\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+CURVED = {"sites__kind": "curvature", "algorithm__particles": 6, "algorithm__local_steps": 5, "rounds": 12}
+
+
+@pytest.mark.parametrize(
+    ("model", "structure", "more"),
+    [("blr", "full", {}), ("blr", "eigen", {"sites__structure": "eigen"}), ("bnn_classifier", "eigen", {})],
+)
+def test_curvature_sites_classify(clients, model, structure, more):
+    hidden = {"model__hidden": [8], "algorithm__step_size": 0.05} if model == "bnn_classifier" else {}
+    posterior = fedstein.fit(model, clients, test=clients[1], **{**CURVED, **hidden, **more})
+    assert posterior.config.sites.structure == structure
+    assert posterior.config.algorithm.schedule == "cosine"
+    assert posterior.rounds[-1]["accuracy"] > 0.9
+    # In the coordinates of the rows as they came: the last round's accuracy, from the posterior alone.
+    x, y = clients[1]
+    assert np.mean(posterior.predict(x).argmax(axis=1) == y) == pytest.approx(
+        posterior.rounds[-1]["accuracy"], abs=0.01
+    )
+
+
+def test_curvature_sites_regress():
+    rng = np.random.default_rng(1)
+    clients = []
+    for shift in (-1, 1):
+        x = rng.normal(shift, 1, size=(60, 2)).astype(np.float32)
+        clients.append((x, (0.5 * x[:, 0] + 0.1 * rng.normal(size=60)).astype(np.float32)))
+    settings = {**CURVED, "rounds": 16, "algorithm__local_steps": 15, "algorithm__step_size": 0.03}
+    posterior = fedstein.fit("bnn_regressor", clients, model__hidden=[8], **settings)
+    assert posterior.config.sites.structure == "eigen"
+    mean, sd = posterior.predict(np.array([[1.0, 0.0], [-1.0, 0.0]], np.float32)).T
+    assert mean == pytest.approx([0.5, -0.5], abs=0.25)
+    assert (sd > 0).all()
+
+
+def own_model(dim=3):
+    """Gaussian regression on the first columns of theta; further parameters are known by their prior alone."""
+    return custom(
+        dim,
+        log_prior=lambda theta: -0.5 * theta @ theta,
+        log_likelihood=lambda theta, x, y: -2 * (y - x @ theta[:3]) ** 2,
+        init=lambda key: jax.random.normal(key, (dim,)),
+        predict=lambda theta, x: jnp.stack([x @ theta[:3], jnp.full(len(x), jnp.log(4.0))], axis=1),
+        task="regression",
+    )
+
+
+@pytest.mark.parametrize(("dim", "structure"), [(3, "full"), (400, "diagonal")])
+def test_a_model_of_ones_own_gets_curvature_that_suits_its_size(dim, structure):
+    rng = np.random.default_rng(3)
+    truth, clients = np.array([1.0, -0.5, 0.25]), []
+    for _ in range(3):
+        x = rng.normal(size=(30, 3)).astype(np.float32)
+        clients.append((x, (x @ truth + 0.5 * rng.normal(size=30)).astype(np.float32)))
+    posterior = fedstein.fit(own_model(dim), clients, **{**CURVED, "algorithm__step_size": 0.1})
+    assert posterior.config.sites.structure == structure
+    if structure == "full":
+        x, y = (np.concatenate(arrays).astype(float) for arrays in zip(*clients, strict=True))
+        mean = np.linalg.solve(np.eye(3) + 4 * x.T @ x, 4 * x.T @ y)
+        assert posterior.particles.mean(axis=0) == pytest.approx(mean, abs=0.05)
+    else:
+        assert np.isfinite(posterior.particles).all()
+    with pytest.raises(fedstein.InputError, match=r"'eigen' needs a layer.*'custom'.*'diagonal' or 'full'"):
+        fedstein.fit(own_model(dim), clients, sites__kind="curvature", sites__structure="eigen")
+
+
+@pytest.mark.parametrize("kind", ["pooled_svgd", "fedavg", "dsvgd"])
+def test_a_model_of_ones_own_works_with_the_references_without_a_warning(clients, kind):
+    y = [(x, x[:, 0] - x[:, 1]) for x, _ in clients]
+    wide = [(np.pad(x, ((0, 0), (0, 1))), targets) for x, targets in y]
+    posterior = fedstein.fit(own_model(), wide, rounds=2, algorithm__kind=kind, algorithm__local_steps=2)
+    assert np.isfinite(posterior.particles).all()
+    with pytest.raises(fedstein.InputError, match="did you mean 'fedavg'"):
+        fedstein.fit(own_model(), wide, algorithm__kind="fedvag")

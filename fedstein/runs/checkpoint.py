@@ -87,19 +87,23 @@ def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
         states = {int(client): read_arrays(folder, entry) for client, entry in manifest["clients"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from None
-    check_shapes(path, server, engine.program.first_server)
+    like = engine.program.first_server
+    check_shapes(path, server, like)
     for client, state in states.items():
         if not 0 <= client < len(engine.clients):
             raise InputError(f"{path} names client {client}, but there are {len(engine.clients)} clients")
         check_shapes(path, state, engine.program.first_state)
-    engine.states, engine.changed = states, set()
+    # Sums stay on the host: JAX would cast float64 down in a float32 run, and multiply with other bits in any.
+    back = {name: a if isinstance(like[name], np.ndarray) else jnp.asarray(a) for name, a in server.items()}
+    engine.states = {client: {name: jnp.asarray(a) for name, a in state.items()} for client, state in states.items()}
+    engine.changed = set()
     # In process a client's state holds what the server remembers of it, so it is on disk once.
     shared = engine.program.algorithm.shared
-    accepted = {client: {name: state[name] for name in shared} for client, state in states.items()}
-    return RunState(done, server, accepted, memory)
+    accepted = {client: {name: state[name] for name in shared} for client, state in engine.states.items()}
+    return RunState(done, back, accepted, memory)
 
 
-def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, Any]:
+def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, np.ndarray]:
     path = folder / Path(entry["file"]).name
     try:
         content = path.read_bytes()
@@ -107,12 +111,7 @@ def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, Any]:
         raise InputError(f"the checkpoint names {path}, which is not there; restore it or start anew") from None
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise InputError(f"{path} is damaged: its checksum is not the one in the manifest; restore it or start anew")
-    return {name: as_it_was(array) for name, array in unpack(content, path).items()}
-
-
-def as_it_was(array: np.ndarray) -> Any:
-    """On the device, but for the float64 sums of a float32 run, which JAX would cast down."""
-    return array if array.dtype == np.float64 and jnp.result_type(float) != jnp.float64 else jnp.asarray(array)
+    return unpack(content, path)
 
 
 def check_shapes(path: Path, arrays: Mapping[str, Any], like: Mapping[str, Any]) -> None:

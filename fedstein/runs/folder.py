@@ -58,9 +58,12 @@ class RunFolder:
                 raise InputError(f"{path} already holds a run; choose another folder with --out") from None
             write_json(path / "environment.json", environment(config))
             write_json(path / "clients.json", [client._asdict() for client in clients])
-            write_json(path / "data.json", describe(dataset))
+            facts = describe(dataset)
             if basis is not None:
-                write_bytes(path / "basis.safetensors", pack(basis))
+                content = pack(basis)
+                facts["basis_sha256"] = hashlib.sha256(content).hexdigest()
+                write_bytes(path / "basis.safetensors", content)
+            write_json(path / "data.json", facts)
             write_bytes(folder.rounds_file, b"")
             write_bytes(path / "config.toml", config.to_toml().encode())
         return folder
@@ -155,10 +158,20 @@ class RunFolder:
             raise InputError(f"{path} is damaged: expected a tensor 'particles' of shape N x d")
         return arrays["particles"]
 
-    def read_basis(self) -> dict[str, np.ndarray] | None:
-        """The basis of the inputs that the run was set up with, if any."""
-        path = self.path / "basis.safetensors"
-        return unpack(path.read_bytes(), path) if path.is_file() else None
+    def read_basis(self, config: Config) -> dict[str, np.ndarray] | None:
+        """The basis of the inputs that the run was set up with, if any; the particles mean nothing in another one."""
+        if config.sites.structure != "eigen":
+            return None
+        path, expected = self.path / "basis.safetensors", self.data_facts().get("basis_sha256")
+        try:
+            content = path.read_bytes()
+        except OSError:
+            raise InputError(
+                f"expected the basis of the run's inputs at {path}, found none; restore it or start anew"
+            ) from None
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise InputError(f"{path} is damaged: its checksum is not the one in data.json; restore it or start anew")
+        return unpack(content, path)
 
     def data_facts(self) -> dict[str, Any]:
         facts = read_json(self.path / "data.json", "the description of the data")

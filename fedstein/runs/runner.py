@@ -57,7 +57,7 @@ def _resume(
 ) -> dict[str, Any]:
     dataset = load_dataset(config.to_dict())
     folder.check_data(dataset)
-    wired = wire(config, dataset, folder.read_basis())
+    wired = wire(config, dataset, folder.read_basis(config))
     if (folder.checkpoint / "manifest.json").exists():
         state = checkpoint.load(folder.checkpoint, config, wired.engine)
     else:

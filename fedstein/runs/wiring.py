@@ -12,7 +12,7 @@ import numpy as np
 
 from fedstein import data
 from fedstein.algorithms import ALGORITHMS, Algorithm
-from fedstein.basis import Rotation, find_basis, moments, restore_particles, rotate
+from fedstein.basis import Rotation, find_basis, inputs_of, moments, restore_particles, rotate
 from fedstein.client import ClientProgram
 from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
@@ -181,8 +181,13 @@ def federate(
                 f"sites.structure = 'eigen' needs a layer that multiplies the inputs, and model {model.name!r} has "
                 "none (input_block); use 'diagonal' or 'full'"
             )
+        inputs = [model.prepare(x) for x, _ in clients]
+        if basis is not None and inputs_of(basis) != inputs[0].shape[1]:
+            raise InputError(
+                f"the basis of the inputs is for {inputs_of(basis)} columns, the rows have {inputs[0].shape[1]}; "
+                "restore the run's own basis.safetensors, or start anew in another folder"
+            )
         if basis is None:
-            inputs = [model.prepare(x) for x, _ in clients]
 
             def total(probe: np.ndarray | None) -> np.ndarray:
                 return sum(moments(x, probe) for x in inputs)  # type: ignore[return-value]
