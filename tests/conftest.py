@@ -12,11 +12,12 @@ import pytest
 from hypothesis import settings
 
 from fedstein import models, protocol
+from fedstein.algorithms import ALGORITHMS
 from fedstein.client import ClientProgram
 from fedstein.engines.local import LocalEngine
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
-from fedstein.runs.wiring import build_model, build_program, make_parts
+from fedstein.runs.wiring import build_model, federate, make_parts
 
 # Compilation makes the first example slow, and a run must not depend on the day it is made.
 settings.register_profile("fedstein", deadline=None, derandomize=True, max_examples=40)
@@ -96,8 +97,8 @@ def miniature() -> Callable[..., Miniature]:
     def build(
         *,
         model: str | models.Model = "bnn_classifier",
-        site: str = "particles",
-        scheme: str = "ksd",
+        site: str | None = None,
+        scheme: str | None = None,
         algorithm: str = "dsvgd",
         seed: int = 0,
         rounds: int = 2,
@@ -105,6 +106,10 @@ def miniature() -> Callable[..., Miniature]:
         settings: dict[str, dict[str, Any]] | None = None,
     ) -> Miniature:
         info = models.MODELS[model] if isinstance(model, str) else None
+        method = ALGORITHMS[algorithm]  # its own kind of site and a scheme it works with, unless told otherwise
+        site, scheme = site or method.sites[0], scheme or (*method.schemes, "ksd")[0]
+        own_steps = {"distill_steps": 2} if site == "particles" else {}
+        many = {"particles": 5} if algorithm != "fedavg" else {}
         task = info.task if info else model.task
         classes = 0 if task == "regression" else 2 if model == "blr" else 3
         raw: dict[str, Any] = {
@@ -113,20 +118,19 @@ def miniature() -> Callable[..., Miniature]:
             "data": {"name": "file"},
             "partition": {"kind": "given", "clients": len(sizes)},
             "model": {"kind": model, **({"hidden": [4]} if "hidden" in info.settings else {})} if info else {},
-            "sites": {"kind": site, "density": "log"},
+            "sites": {"kind": site, **({"density": "log"} if site == "particles" else {})},
             "selection": {"kind": scheme},
-            "algorithm": {"kind": algorithm, "particles": 5, "local_steps": 2, "distill_steps": 2, "batch_size": 8},
+            "algorithm": {"kind": algorithm, "local_steps": 2, "batch_size": 8, **many, **own_steps},
             "engine": {"threads": 1},
         }
         for section, values in (settings or {}).items():
             raw[section] = {**raw.get(section, {}), **values}
-        config, _ = resolve(raw, Facts(task, classes, len(sizes)))
+        config, notes = resolve(raw, Facts(task, classes, len(sizes)))
+        assert notes == []
         built = model if isinstance(model, models.Model) else build_model(config, 3, classes, task)
-        program = build_program(config, built)
-        rows = client_rows(task, classes, sizes)
-        engine = LocalEngine(program, [program.shard(x, y) for x, y in rows])
-        parts = make_parts(config, program, engine, lambda server: {})  # type: ignore[arg-type]
-        return Miniature(parts, engine)
+        federation = federate(config, built, client_rows(task, classes, sizes))
+        parts = make_parts(config, federation.program, federation.engine, lambda server: {})  # type: ignore[arg-type]
+        return Miniature(parts, federation.engine)
 
     return build
 

@@ -17,18 +17,37 @@ from fedstein.sites import SITES
 
 REGISTRIES: dict[str, dict[str, Any]] = {"model": MODELS, "site": SITES, "scheme": SCHEMES, "algorithm": ALGORITHMS}
 USUAL = {"model": "bnn_classifier", "site": "particles", "scheme": "ksd", "algorithm": "dsvgd"}
-# Every entry of every registry once, beside the usual ones of the others.
-ENTRIES = {
-    ", ".join(entry.values()): entry
-    for kind, registry in REGISTRIES.items()
-    for name in registry
-    for entry in [{**USUAL, kind: name}]
-}
+
+
+def beside_the_usual(**chosen: str) -> dict[str, str]:
+    """The usual entries of the other registries, or ones that go with those chosen."""
+    entry = {**USUAL, **chosen}
+    if "algorithm" not in chosen:
+        fits = [name for name, info in ALGORITHMS.items() if entry["site"] in info.sites]
+        entry["algorithm"] = entry["algorithm"] if entry["algorithm"] in fits else fits[0]
+    method, wanted = ALGORITHMS[entry["algorithm"]], SCHEMES[entry["scheme"]].sites
+    if "site" not in chosen:
+        able = [site for site in method.sites if not wanted or site in wanted]
+        entry["site"] = entry["site"] if entry["site"] in able else able[0]
+    if method.schemes and entry["scheme"] not in method.schemes:
+        entry["scheme"] = method.schemes[0]
+    return entry
+
+
+# Every entry of every registry, every algorithm with every kind of site it names, every model with sites that add up.
+CHOSEN = [
+    *({kind: name} for kind, registry in REGISTRIES.items() for name in registry),
+    *({"algorithm": name, "site": site} for name, info in ALGORITHMS.items() for site in info.sites),
+    *({"model": name, "site": "curvature"} for name in MODELS),
+]
+ENTRIES = {", ".join(entry.values()): entry for entry in (beside_the_usual(**chosen) for chosen in CHOSEN)}
 
 
 def test_no_entry_is_left_out() -> None:
     for kind, registry in REGISTRIES.items():
         assert {entry[kind] for entry in ENTRIES.values()} == set(registry)
+    pairs = {(entry["algorithm"], entry["site"]) for entry in ENTRIES.values()}
+    assert pairs == {(name, site) for name, info in ALGORITHMS.items() for site in info.sites}
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -38,7 +57,9 @@ def test_two_rounds_of_a_miniature(entry: str, miniature: Callable[..., Any]) ->
     state, records = federation.play()
     particles = np.asarray(state.server["particles"])
     assert [record["round"] for record in records] == [1, 2]
-    assert particles.shape == start.shape == (5, federation.parts.program.model.dim)
+    count = 1 if ENTRIES[entry]["algorithm"] == "fedavg" else 5
+    assert particles.shape == start.shape == (count, federation.parts.program.model.dim)
+    assert len(federation.engine.clients) == (1 if ALGORITHMS[ENTRIES[entry]["algorithm"]].pooled else 4)
     assert np.all(np.isfinite(particles))
     assert np.any(particles != start)
     for record in records:
@@ -48,8 +69,10 @@ def test_two_rounds_of_a_miniature(entry: str, miniature: Callable[..., Any]) ->
 
     # A private state appears for those that trained, and for nobody else; its arrays are named and finite.
     assert set(federation.engine.states) == {k for record in records for k in record["selected"]}
+    first = federation.parts.program.first_state
+    assert first or ENTRIES[entry]["site"] == "none"
     for private in federation.engine.states.values():
-        assert private
+        assert {k: (a.shape, a.dtype) for k, a in private.items()} == {k: (a.shape, a.dtype) for k, a in first.items()}
         assert all(np.all(np.isfinite(array)) for array in private.values())
 
     again, repeated = federation.again(seed=1).play()
@@ -62,7 +85,8 @@ def test_two_rounds_of_a_miniature(entry: str, miniature: Callable[..., Any]) ->
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_several_clients_a_round_train_one_after_another(name: str, miniature: Callable[..., Any]) -> None:
-    federation = miniature(scheme=name, settings={"selection": {"per_round": 3}})
+    site = (*SCHEMES[name].sites, "particles")[0]
+    federation = miniature(scheme=name, site=site, settings={"selection": {"per_round": 3}})
     _, records = federation.play()
     assert all(len(set(record["selected"])) == 3 for record in records)
     sized = records[0]["reports"]
@@ -87,7 +111,8 @@ def test_clients_of_very_different_sizes(miniature: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("name", [name for name, info in SCHEMES.items() if "pool" in info.settings])
 def test_a_pool_and_a_minibatch_of_reports(name: str, miniature: Callable[..., Any]) -> None:
-    federation = miniature(scheme=name, settings={"selection": {"pool": 2, "report_rows": 5}})
+    site = (*SCHEMES[name].sites, "particles")[0]
+    federation = miniature(scheme=name, site=site, settings={"selection": {"pool": 2, "report_rows": 5}})
     _, records = federation.play()
     for record in records:
         assert record["candidates"] == len(record["candidate_ids"]) == len(record["reports"]) == 2

@@ -79,10 +79,10 @@ def test_one_client_reaches_the_known_posterior(linear_gaussian: Any, temperatur
     )
     server = built.start(jax.random.key(0))
     state, shard = built.first_state(built.broadcast(server)), make_shard(x, y)
-    train = jax.jit(lambda received, state: built.train(jax.random.key(1), received, state, shard, True))
+    train = jax.jit(lambda received, state: built.train(jax.random.key(1), received, state, shard, True, 1.0))
     for _ in range(4):
         update, state = train(built.broadcast(server), state)
-        server = built.apply(server, {0: update})
+        server = built.apply(server, {}, {0: update}, 1.0)
     got = np.asarray(server["particles"])
     mean, covariance = linear_gaussian.posterior(x, y, temperature)
     wrong = [
@@ -97,7 +97,7 @@ def test_one_client_reaches_the_known_posterior(linear_gaussian: Any, temperatur
 
 
 def trained(built: Algorithm, theta: np.ndarray, local: np.ndarray, shard: Shard, use_all: bool = True) -> Any:
-    run = jax.jit(lambda t, s: built.train(jax.random.key(3), {"particles": t}, {"particles": s}, shard, use_all))
+    run = jax.jit(lambda t, s: built.train(jax.random.key(3), {"particles": t}, {"local": s}, shard, use_all, 1.0))
     return run(theta, local)
 
 
@@ -119,7 +119,7 @@ def test_one_step_follows_the_tilted_score(linear_gaussian: Any, temperature: fl
     precision.close(update["particles"], after, factor=5)
     target = kde_score(local, after) - kde_score(local, theta) + kde_score(local, local)
     phi = np.asarray(stein.svgd_direction(local, target))
-    precision.close(state["particles"], local + 0.1 * phi / (0.5 + np.abs(phi)), factor=10)
+    precision.close(state["local"], local + 0.1 * phi / (0.5 + np.abs(phi)), factor=10)
 
 
 def test_a_client_never_selected_sees_prior_and_likelihood_alone(linear_gaussian: Any, precision: Any) -> None:
@@ -174,7 +174,7 @@ def test_the_ksd_report_is_the_ksd_of_the_tilted_score(linear_gaussian: Any, rep
     program = client(linear_gaussian, ksd(), report_rows=report_rows, temperature=2.0)
     shard = program.shard(x, y)
     seen = program.survey({"particles": jnp.asarray(theta)})
-    got = program.report(3, 1, seen, {"particles": jnp.asarray(local)}, shard)["ksd"]
+    got = program.report(3, 1, seen, {"local": jnp.asarray(local)}, shard)["ksd"]
     scale = 1.0
     if report_rows:
         index = np.asarray(shuffled(stream(5, REPORT, 3, 1), shard))[:report_rows]
@@ -195,7 +195,7 @@ def test_the_hip_report_is_the_likelihood_score_alone(linear_gaussian: Any, repo
     program = client(linear_gaussian, hip(), report_rows=report_rows, temperature=2.0)
     shard = program.shard(x, y)
     seen = program.survey({"particles": jnp.asarray(theta)})
-    got = program.report(3, 1, seen, {"particles": jnp.asarray(local)}, shard)["score"]
+    got = program.report(3, 1, seen, {"local": jnp.asarray(local)}, shard)["score"]
     scale = 0.5
     if report_rows:
         index = np.asarray(shuffled(stream(5, REPORT, 3, 1), shard))[:report_rows]

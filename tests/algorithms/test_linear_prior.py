@@ -40,7 +40,7 @@ def test_training_is_the_same_with_and_without_the_fold(density):
         optimiser = AdaGrad(0.01, 1e-3)
         site = particle_site(model, density=density, bandwidth=0.55, steps=2, optimiser=optimiser)
         algorithm = dsvgd(model, site, particles=6, steps=3, batch_size=10, temperature=1.0, optimiser=optimiser)
-        update, _ = algorithm.train(jax.random.key(2), start, algorithm.first_state(start), shard, False)
+        update, _ = algorithm.train(jax.random.key(2), start, algorithm.first_state(start), shard, False, 1.0)
         ends.append(np.asarray(update["particles"]))
     assert np.allclose(ends[0], ends[1], atol=1e-5)
     assert not np.allclose(ends[0], start["particles"], atol=1e-3)

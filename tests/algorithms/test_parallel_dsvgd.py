@@ -65,7 +65,7 @@ def test_the_server_moves_along_the_product_of_the_uploads(prior, uploads):
 
     phi = stein.svgd_direction(start, jax.vmap(jax.grad(log_target))(start))
     expected = start + 0.01 * phi / (1e-6 + jnp.abs(phi))
-    server = build(model, prior).apply({"particles": start}, {k: {"local": a} for k, a in local.items()})
+    server = build(model, prior).apply({"particles": start}, {}, {k: {"local": a} for k, a in local.items()}, 1.0)
     assert np.allclose(server["particles"], expected, atol=2e-5)
 
 
@@ -73,12 +73,12 @@ def test_uploads_count_until_they_are_replaced_in_whatever_order_they_came():
     model = bnn_classifier(3, 2, hidden=(2,))
     algorithm, start = build(model, "divided"), {"particles": model.init(jax.random.key(0), 6)}
     local = {k: {"local": model.init(jax.random.key(10 + k), 6)} for k in range(3)}
-    at_once = algorithm.apply(start, local)
-    other_order = algorithm.apply(start, dict(reversed(local.items())))
+    at_once = algorithm.apply(start, {}, local, 1.0)
+    other_order = algorithm.apply(start, {}, dict(reversed(local.items())), 1.0)
     assert np.array_equal(at_once["particles"], other_order["particles"])
-    later = algorithm.apply({**at_once, "particles": start["particles"]}, {1: local[1]})
+    later = algorithm.apply(start, local, {1: local[1]}, 1.0)
     assert np.array_equal(later["particles"], at_once["particles"]), "the others' uploads are kept"
-    changed = algorithm.apply({**at_once, "particles": start["particles"]}, {1: local[0]})
+    changed = algorithm.apply(start, local, {1: local[0]}, 1.0)
     assert not np.array_equal(changed["particles"], at_once["particles"])
 
 
@@ -114,9 +114,9 @@ def test_by_default_everybody_trains_from_the_same_particles(parts):
     received = []
     train = everybody.engine.train
 
-    def spy(number, client, assignment, broadcast):
-        received.append(np.asarray({**(broadcast or {}), **assignment}["particles"]))
-        return train(number, client, assignment, broadcast)
+    def spy(number, client, assignment, held):
+        received.append(np.asarray({**held, **assignment}["particles"]))
+        return train(number, client, assignment, held)
 
     everybody.engine.train = spy
     _, record = play_round(everybody, first(everybody))

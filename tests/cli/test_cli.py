@@ -96,7 +96,13 @@ def test_a_key_that_is_not_used_is_said(tmp_path):
         (["run", "--set", "selection.kind=kds"], ["did you mean 'ksd'", "round_robin, random, ksd, hip"]),
         (["run", "--set", "algorithm.partciles=9"], ["did you mean 'particles'"]),
         (["run", "--set", "data.name=covertyp"], ["did you mean 'covertype'"]),
-        (["run", "--set", "algorithm.particles=1"], ["algorithm.particles", "got 1"]),
+        (["run", "--set", "algorithm.particles=1"], ["algorithm.particles = 1", "at least 2"]),
+        (
+            ["run", "--set", "algorithm.kind=fedavg", "--set", "selection.kind=ksd"],
+            ["'ksd' does not go with", "'fedavg'", "use round_robin or random"],
+        ),
+        (["run", "--set", "sites.kind=none"], ["'none' does not go with", "use particles or curvature"]),
+        (["run", "--set", "sites.kind=curvature", "--set", "sites.damping=2"], ["sites.damping", "got 2"]),
         (["run", "--set", "partition.clients=50000"], ["50000", "partition.clients"]),
         (["run", "--set", "partition.rows_per_client=5000"], ["rows_per_client"]),
         (["run", "--set", "model.kind=bnn_regressor"], ["regression", "blr, bnn_classifier"]),
@@ -164,6 +170,27 @@ def test_predict_writes_probabilities_and_checks_columns(finished, tmp_path):
     text[1] = "nan," + text[1].split(",", 1)[1]
     (tmp_path / "nan.csv").write_text("\n".join(text))
     assert_refused(fedstein("predict", folder, tmp_path / "nan.csv"), facts["features"][0])
+
+
+def test_predict_works_from_a_run_that_rotated_its_inputs(tmp_path):
+    from safetensors.numpy import load_file
+
+    from fedstein.data import load
+
+    choice = ("sites.kind=curvature", "sites.structure=eigen")
+    small = [part for s in (*SMALL, *choice) if "distill" not in s for part in ("--set", s)]
+    result = fedstein("run", *small, "--out", tmp_path / "r", "--quiet")
+    assert (result.returncode, result.stderr) == (0, "")
+    facts = json.loads((tmp_path / "r" / "data.json").read_text())
+    scaled = load("covertype").test_x[:5].astype(float)
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([facts["features"], *(scaled * facts["scale"] + facts["mean"])])
+    result = fedstein("predict", tmp_path / "r", tmp_path / "rows.csv")
+    assert result.returncode == 0, result.stderr
+    weights = load_file(tmp_path / "r" / "posterior.safetensors")["particles"][:, :-1].astype(float)
+    expected = 1 / (1 + np.exp(-(scaled @ weights[:, :-1].T + weights[:, -1])))
+    got = [float(line[f"p_{facts['labels'][1]}"]) for line in csv.DictReader(result.stdout.splitlines())]
+    assert got == pytest.approx(expected.mean(axis=1), abs=1e-3)
 
 
 def test_report_writes_a_page_and_pictures(finished, tmp_path):

@@ -27,7 +27,7 @@ def engine() -> LocalEngine:
 def test_a_state_is_pending_until_it_is_committed():
     local = engine()
     particles = local.program.algorithm.broadcast(local.program.first_server)
-    local.train(1, 2, particles, None)
+    local.train(1, 2, particles, {})
     assert local.states == {}
     local.commit(1, [2])
     assert sorted(local.states) == [2]
@@ -37,17 +37,17 @@ def test_a_state_is_pending_until_it_is_committed():
 def test_what_is_not_committed_is_dropped():
     local = engine()
     particles = local.program.algorithm.broadcast(local.program.first_server)
-    local.train(1, 0, particles, None)
+    local.train(1, 0, particles, {})
     local.commit(1, [])
     assert local.states == {}
-    first = local.train(2, 0, particles, None)
-    again = engine().train(2, 0, particles, None)
+    first = local.train(2, 0, particles, {})
+    again = engine().train(2, 0, particles, {})
     assert np.array_equal(first["particles"], again["particles"]), "the dropped update left no trace"
 
 
 def test_a_candidate_that_holds_the_broadcast_trains_from_it():
     local = engine()
     particles = local.program.algorithm.broadcast(local.program.first_server)
-    sent = local.train(1, 0, particles, None)
+    sent = local.train(1, 0, particles, {})
     held = engine().train(1, 0, {}, particles)
     assert np.array_equal(sent["particles"], held["particles"])

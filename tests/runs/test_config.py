@@ -73,7 +73,8 @@ def test_registries_and_config_agree():
         (["selection.kind=kds"], ["selection.kind", "'kds'", "did you mean 'ksd'", "round_robin, random, ksd, hip"]),
         (["algorithm.partciles=3"], ["'partciles'", "did you mean 'particles'", "local_steps"]),
         (["selction.kind=ksd"], ["'selction'", "did you mean 'selection'"]),
-        (["algorithm.particles=1"], ["algorithm.particles", "greater than or equal to 2", "got 1"]),
+        (["algorithm.particles=1"], ["algorithm.particles = 1", "'dsvgd'", "at least 2"]),
+        (["algorithm.particles=0"], ["algorithm.particles", "greater than or equal to 1", "got 0"]),
         (["algorithm.local_steps=0"], ["algorithm.local_steps", "got 0"]),
         (["algorithm.distill_steps=0"], ["algorithm.distill_steps", "got 0"]),
         (["sites.bandwidth=0"], ["sites.bandwidth", "greater than 0"]),
@@ -81,6 +82,18 @@ def test_registries_and_config_agree():
         (["sites.bandwidth=nan"], ["sites.bandwidth", "got nan"]),
         (["algorithm.temperature=inf"], ["algorithm.temperature", "got inf"]),
         (["algorithm.step_size=big"], ["algorithm.step_size", "got 'big'"]),
+        (["algorithm.schedule=cosin"], ["algorithm.schedule", "did you mean 'cosine'"]),
+        (["algorithm.kind=fedavg", "selection.kind=ksd"], ["'ksd'", "'fedavg'", "use round_robin or random"]),
+        (["algorithm.kind=pooled_svgd", "selection.kind=hip"], ["'hip'", "'pooled_svgd'", "use round_robin"]),
+        (["algorithm.kind=pooled_svgd", "algorithm.particles=1"], ["algorithm.particles = 1", "at least 2"]),
+        (["sites.kind=none"], ["sites.kind = 'none'", "'dsvgd'", "use particles or curvature"]),
+        (["algorithm.kind=fedavg", "sites.kind=curvature"], ["'curvature'", "'fedavg'", "use none"]),
+        (["algorithm.kind=parallel_dsvgd", "sites.kind=curvature"], ["'curvature'", "use particles"]),
+        (["sites.kind=curvature", "sites.damping=0"], ["sites.damping", "greater than 0", "got 0"]),
+        (["sites.kind=curvature", "sites.damping=2"], ["sites.damping", "less than or equal to 1", "got 2"]),
+        (["sites.kind=curvature", "sites.structure=eigne"], ["sites.structure", "did you mean 'eigen'"]),
+        (["sites.kind=curvature", "sites.label_samples=-1"], ["sites.label_samples", "got -1"]),
+        (["sites.kind=curvature", "sites.structure=eigen", "sites.rank=-1"], ["sites.rank", "got -1"]),
         (["rounds=0"], ["rounds", "got 0"]),
         (["seed=-1"], ["seed", "got -1"]),
         (["partition.clients=0"], ["partition.clients", "got 0"]),
@@ -102,6 +115,28 @@ def test_wrong_settings_get_one_sentence(settings, words):
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+def test_sites_and_references_have_defaults_of_their_own():
+    """The paper's steps with the paper's sites, else those that settle; only keys that are used."""
+    paper, _ = resolve({}, BINARY)
+    assert (paper.algorithm.schedule, paper.algorithm.distill_steps, paper.model.start) == ("constant", 10, "wide")
+    curved, notes = resolve(merge({}, ["sites.kind=curvature"]), BINARY)
+    assert notes == []
+    assert (curved.sites.structure, curved.sites.damping, curved.sites.rank) == ("full", 1.0, None)
+    assert (curved.algorithm.schedule, curved.algorithm.distill_steps, curved.model.start) == ("cosine", None, "prior")
+    network, _ = resolve(merge({}, ["sites.kind=curvature", "data.name=mnist"]), Facts("classification", 9))
+    assert (network.sites.structure, network.sites.rank, network.algorithm.step_size) == ("eigen", 0, 6e-3)
+    average, _ = resolve(merge({}, ["algorithm.kind=fedavg"]), BINARY)
+    assert (average.algorithm.particles, average.algorithm.epsilon, average.sites.kind) == (1, None, "none")
+    assert (average.selection.kind, average.selection.per_round) == ("round_robin", 30)
+    pooled, _ = resolve(merge({}, ["algorithm.kind=pooled_svgd"]), BINARY)
+    assert (pooled.selection.kind, pooled.selection.per_round, pooled.sites.kind) == ("round_robin", 1, "none")
+    raw = merge({}, ["sites.kind=curvature", "sites.rank=3", "algorithm.distill_steps=4"])
+    assert resolve(raw, BINARY)[1] == [
+        "algorithm.distill_steps is not used: sites.kind is 'curvature'",
+        "sites.rank is not used: sites.structure is 'full'",
+    ]
 
 
 def test_a_key_of_another_kind_is_dropped_with_a_note():

@@ -37,9 +37,19 @@ def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, rounds: int)
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("kind", ["ksd", "hip", "round_robin"])
-def test_a_killed_run_resumes_bit_for_bit(kind, tmp_path):
-    settings = (f"selection.kind={kind}", "rounds=60")
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ("selection.kind=ksd",),
+        ("selection.kind=hip",),
+        ("selection.kind=round_robin",),
+        ("sites.kind=curvature", "selection.kind=ksd"),
+        ("sites.kind=curvature", "sites.structure=eigen", "selection.kind=hip"),
+    ],
+    ids=" ".join,
+)
+def test_a_killed_run_resumes_bit_for_bit(choice, tmp_path):
+    settings = (*choice, "rounds=60")
     subprocess.run(command(*run_arguments(tmp_path / "whole", *settings)), check=True, timeout=300)
     process = subprocess.Popen(command(*run_arguments(tmp_path / "cut", *settings)))
     wait_for_rounds(process, tmp_path / "cut", 21)

@@ -19,6 +19,8 @@ SCHEMES = ["round_robin", "random", "ksd", "hip"]
 FLOAT = 4
 PARTICLES, CLIENTS, DIM = 5, 4, 56
 WHOLE = PARTICLES * DIM * FLOAT  # the bytes of one N x d array
+SITE = (DIM + DIM * DIM) * FLOAT  # of eta and a full precision
+CURVED = "sites.kind=curvature"
 
 
 def test_the_folder_holds_what_the_contract_names(run, tmp_path):
@@ -83,6 +85,12 @@ def test_every_line_has_the_contracts_keys_and_the_schemes_meaning(run, tmp_path
         (["selection.kind=ksd", "selection.pool=2"], 2 * WHOLE, 2 * FLOAT + WHOLE),
         (["selection.kind=ksd", "selection.per_round=3"], (CLIENTS + 2) * WHOLE, CLIENTS * FLOAT + 3 * WHOLE),
         (["selection.kind=round_robin", "selection.per_round=3"], 3 * WHOLE, 3 * WHOLE),
+        ([CURVED, "selection.kind=round_robin"], WHOLE + SITE, WHOLE + SITE),
+        ([CURVED, "selection.kind=ksd"], 2 * CLIENTS * WHOLE + SITE, CLIENTS * FLOAT + WHOLE + SITE),
+        ([CURVED, "selection.kind=hip"], CLIENTS * WHOLE + SITE, CLIENTS * WHOLE + WHOLE + SITE),
+        ([CURVED, "sites.structure=eigen", "selection.kind=round_robin"], 3 * WHOLE, 3 * WHOLE),
+        (["algorithm.kind=fedavg"], CLIENTS * WHOLE, CLIENTS * (WHOLE + FLOAT)),
+        (["algorithm.kind=pooled_svgd"], WHOLE, WHOLE),
     ],
 )
 def test_the_byte_ledger_counts_what_travels(run, tmp_path, settings, down, up):
@@ -100,12 +108,14 @@ def test_the_byte_ledger_counts_what_travels(run, tmp_path, settings, down, up):
         (["selection.report_rows=10", "selection.pool=2"], 3 * 25 * 5, 2 * 10 * 5),
         (["algorithm.batch_size=100"], 3 * 60 * 5, 4 * 60 * 5),
         (["selection.kind=random", "selection.per_round=2"], 2 * 3 * 25 * 5, 0),
+        ([CURVED, "selection.kind=random"], 3 * 25 * 5, 0),
     ],
 )
 def test_row_gradients_count_rows_times_particles(run, tmp_path, settings, train, report):
     run(tmp_path / "r", *settings)
+    site = 2 * 60 * 5 if CURVED in settings else 0  # the gradient and the curvature of the whole shard
     for line in read_rounds(tmp_path / "r"):
-        assert line["row_gradients"] == {"train": train, "site": 0, "report": report}
+        assert line["row_gradients"] == {"train": train, "site": site, "report": report}
 
 
 def test_a_pool_is_drawn_anew_each_round_and_only_its_members_train(run, tmp_path):
@@ -196,8 +206,8 @@ def test_divergence_in_a_later_round_keeps_the_rounds_before_it(make, tmp_path):
     wired = make("selection.kind=round_robin", "checkpoint.every=100")
     train = wired.engine.train
 
-    def goes_wrong(number, client, assignment, broadcast):
-        update = train(number, client, assignment, broadcast)
+    def goes_wrong(number, client, assignment, held):
+        update = train(number, client, assignment, held)
         return update if number < 4 else {"particles": update["particles"] * np.nan}
 
     wired.engine.train = goes_wrong

@@ -15,6 +15,7 @@ from fedstein.sites import Site, particle_site
 from fedstein.stein.adagrad import AdaGrad
 
 N, BANDWIDTH = 7, 0.9
+SHARD: Any = None  # the local particles are refitted to densities: nothing of a client's rows
 RULE = AdaGrad(0.1, 0.5)  # an epsilon that leaves the size of phi visible in the first step
 
 
@@ -37,7 +38,7 @@ def cavity_direction(site: Site, model: models.Model, received: np.ndarray, loca
     @jax.jit
     def run(received: Any, local: Any) -> Any:
         blocks = model.split(received)
-        cavity = site.cavity(blocks, {"particles": local})
+        cavity = site.cavity({"particles": received}, blocks, {"local": local})
         origin = jax.tree.map(lambda b: jnp.mean(b, axis=0), blocks)
         offset = jax.tree.map(jnp.subtract, blocks, origin)
         return join(site.direction(offset, cavity.score(blocks), [m.relative_to(origin) for m in cavity.mixtures]))
@@ -51,7 +52,7 @@ def test_at_the_start_the_cavity_is_the_prior_once(density: str, linear_gaussian
     model = linear_gaussian.model()
     site, theta = site_of(model, density), sample(model, 0, precision.dtype)
     state = site.init(jnp.asarray(theta))
-    np.testing.assert_array_equal(state["particles"], theta)
+    np.testing.assert_array_equal(state["local"], theta)
     prior = -(theta - linear_gaussian.prior_mean) / linear_gaussian.prior_sd**2
     once = stein.svgd_direction(theta, prior.astype(precision.dtype))
     precision.close(cavity_direction(site, model, theta, theta), once, factor=5)
@@ -81,12 +82,12 @@ def test_one_refit_step_follows_the_three_kdes_and_no_prior(
 
     @jax.jit
     def refit(before: Any, after: Any, local: Any) -> Any:
-        return site.refit(model.split(before), model.split(after), {"particles": local})
+        return site.refit(jax.random.key(0), model.split(before), model.split(after), {"local": local}, SHARD)
 
     explicit = sum(sign * np.asarray(score(local, centres)) for sign, centres in [(1, after), (-1, before), (1, local)])
     phi = np.asarray(stein.svgd_direction(local, explicit))
     expected = local + 0.1 * phi / (0.5 + np.abs(phi))
-    precision.close(refit(before, after, local)["particles"], expected, factor=10)
+    precision.close(refit(before, after, local)["local"], expected, factor=10)
 
 
 def test_refitting_to_particles_that_did_not_move_keeps_the_density(linear_gaussian: Any) -> None:
@@ -94,8 +95,9 @@ def test_refitting_to_particles_that_did_not_move_keeps_the_density(linear_gauss
     model = linear_gaussian.model()
     site = site_of(model, steps=50)
     before, local = (jnp.asarray(sample(model, i, np.float32)) for i in range(2))
-    refitted = jax.jit(lambda: site.refit(model.split(before), model.split(before), {"particles": local}))()
-    np.testing.assert_allclose(np.mean(refitted["particles"], axis=0), np.mean(local, axis=0), atol=0.1)
+    blocks = model.split(before)
+    refitted = jax.jit(lambda: site.refit(jax.random.key(0), blocks, blocks, {"local": local}, SHARD))()
+    np.testing.assert_allclose(np.mean(refitted["local"], axis=0), np.mean(local, axis=0), atol=0.1)
 
 
 @pytest.mark.parametrize("density", ["log", "reference"])
@@ -106,8 +108,8 @@ def test_a_survey_and_the_own_score_are_the_cavity_score(density: str, precision
 
     @jax.jit
     def run(theta: Any, local: Any) -> Any:
-        seen = site.survey(model.split(theta))
-        return join(seen.score), join(site.own_score(seen, {"particles": local}))
+        seen = site.survey({"particles": theta}, model.split(theta))
+        return join(seen.score), join(site.own_score(seen, {"local": local}))
 
     shared, own = run(theta, local)
     prior = np.asarray(jax.jit(lambda t: join(model.prior_score(model.split(t))))(theta))
