@@ -20,7 +20,8 @@ from fedstein.models import MODELS, Model
 from fedstein.predictive import Evaluation, Predictive, mixture_moments
 from fedstein.runs.config import Config, check_names, merge, resolve, unknown
 from fedstein.runs.defaults import Facts
-from fedstein.runs.wiring import build_model, federate, make_parts
+from fedstein.runs.wiring import build_model, federate, make_parts, outcome
+from fedstein.sites.gaussian import DRAWS, SiteGaussian
 
 Client = tuple[np.ndarray, np.ndarray]
 
@@ -33,13 +34,24 @@ class Posterior:
     particles: np.ndarray  # N x d
     rounds: list[dict[str, Any]]  # one record a round, as in rounds.jsonl
     config: Config
+    gaussian: SiteGaussian | None = None  # from full curvature sites: the posterior with the right width
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """Rows x classes probabilities averaged over particles; for regression rows x 2, mean and sd."""
+    def predict(self, x: np.ndarray, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+        """Rows x classes probabilities averaged over particles; for regression rows x 2, mean and sd.
+
+        ``using="gaussian"`` averages over that many seeded draws from the site Gaussian instead.
+        """
+        if using not in ("particles", "gaussian"):
+            raise InputError(unknown("posterior", using, ["particles", "gaussian"]))
+        if using == "gaussian" and self.gaussian is None:
+            raise InputError(
+                "this posterior has no Gaussian: it needs sites__kind='curvature' and sites__structure='full'"
+            )
         x = as_rows(x, "x", self.model.features)
         if len(x) == 0:
             return np.zeros((0, self.model.classes or 2))
-        out = Predictive(self.model, x)(jnp.asarray(self.particles))
+        particles = self.gaussian.draws(draws, seed) if self.gaussian and using == "gaussian" else self.particles
+        out = Predictive(self.model, x)(jnp.asarray(particles, jnp.result_type(float)))
         return np.exp(out) if self.model.task == "classification" else np.stack(mixture_moments(out), axis=1)
 
 
@@ -88,7 +100,11 @@ def fit(
         records.append(record)
         if on_round:
             on_round(record)
-    return Posterior(built, federation.particles(last), records, config)
+    found = outcome(config, federation.model, last.server)
+    if found.refused:
+        warnings.warn(found.refused, stacklevel=2)
+    particles = federation.particles(last._replace(server=found.server))
+    return Posterior(built, particles, records, config, found.gaussian)
 
 
 def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Model) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Parts(NamedTuple):
     pool: int
     evaluate_every: int
     total_every: int  # rounds after which the server's sums are worked out afresh
+    barred: frozenset[int] = frozenset()  # clients that take no part
 
     @property
     def algorithm(self) -> Algorithm:
@@ -110,12 +111,12 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
 
 
 def pick_candidates(parts: Parts, number: int) -> list[int]:
-    """All clients, or a pool of them drawn at random."""
-    everyone = [client.id for client in parts.engine.clients]
+    """All clients, or a pool of them drawn at random; the barred ones never."""
+    everyone = [client.id for client in parts.engine.clients if client.id not in parts.barred]
     if not parts.pool or parts.pool >= len(everyone):
         return everyone
     draws = uniforms(parts.seed, POOL, number, count=len(everyone))
-    return sorted(np.argsort(draws)[: parts.pool].tolist())
+    return sorted(everyone[i] for i in np.argsort(draws)[: parts.pool])
 
 
 def ask_candidates(

@@ -114,11 +114,28 @@ def predict(
     folder: Annotated[Path, typer.Argument(metavar="DIR")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a header line, or NPZ with an array x.")],
     out: Annotated[Path | None, typer.Option(help="A CSV file to write; default: standard output.")] = None,
+    posterior: Annotated[
+        str, typer.Option(metavar="particles|gaussian", help="gaussian: draws from the site Gaussian of full sites.")
+    ] = "particles",
+    draws: Annotated[int | None, typer.Option(min=1, help="Draws from the site Gaussian; default: 200.")] = None,
 ) -> None:
     """Predict with a finished run: class probabilities, or mean and standard deviation, one line a row."""
     from fedstein.cli.predicting import predict_file
 
-    predict_file(folder, file, out)
+    predict_file(folder, file, out, posterior, draws)
+
+
+@app.command()
+def forget(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished run with curvature sites.")],
+    client: Annotated[int, typer.Option(help="The id of the client that leaves.")],
+    out: Annotated[Path, typer.Option(help="The folder of the run without it; it must be new or empty.")],
+    quiet: Quiet = False,
+) -> None:
+    """Take one client's site out of a finished run, bar it, and settle the particles on the others."""
+    from fedstein.cli.forgetting import forget_client
+
+    forget_client(folder, client, out, quiet)
 
 
 @app.command()

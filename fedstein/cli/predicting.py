@@ -15,11 +15,17 @@ from fedstein.errors import InputError
 from fedstein.runs.files import disk_errors, write_bytes
 from fedstein.runs.folder import RunFolder
 from fedstein.runs.wiring import build_model
+from fedstein.sites.gaussian import DRAWS
 
 
-def predict_file(path: Path, file: Path, out: Path | None) -> None:
+def predict_file(path: Path, file: Path, out: Path | None, posterior: str, draws: int | None) -> None:
+    if posterior not in ("particles", "gaussian"):
+        raise InputError(f"--posterior expects particles or gaussian, got {posterior!r}")
+    if draws is not None and posterior == "particles":
+        raise InputError("--draws is for --posterior gaussian; the particles are all used")
     folder, config = RunFolder.open(path)
     particles, facts = folder.read_posterior(), folder.data_facts()
+    gaussian = folder.read_gaussian() if posterior == "gaussian" else None
     raw = data.load_features(file, tuple(facts["features"]))
     rows = data.scaled(raw, np.asarray(facts["mean"]), np.asarray(facts["scale"]))
     if not np.isfinite(rows).all():
@@ -27,6 +33,8 @@ def predict_file(path: Path, file: Path, out: Path | None) -> None:
         name = facts["features"][column]
         raise InputError(f"{file}: expected finite numbers, got {raw[row, column]} in column {name!r}, row {row + 1}")
     start_jax(config)
+    if gaussian is not None:
+        particles = gaussian.draws(draws or DRAWS, config.seed)
 
     import jax.numpy as jnp
 
@@ -37,7 +45,7 @@ def predict_file(path: Path, file: Path, out: Path | None) -> None:
         raise InputError(
             f"{path}: the posterior has {particles.shape[1]} columns, the model {model.dim}; it is damaged"
         )
-    values = Predictive(model, rows)(jnp.asarray(particles))
+    values = Predictive(model, rows)(jnp.asarray(particles, jnp.result_type(float)))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if facts["task"] == "classification":

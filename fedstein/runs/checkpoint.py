@@ -15,11 +15,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fedstein.client import ClientProgram
 from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
 from fedstein.protocol import RunState
 from fedstein.runs.config import Config
 from fedstein.runs.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
+from fedstein.sites.base import State
 
 FORMAT = 1
 
@@ -69,6 +71,13 @@ def sweep(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
     """The state of the last checkpoint; the engine gets its clients' states back."""
+    state, states = read(folder, config, engine.program, len(engine.clients))
+    engine.states, engine.changed = states, set()
+    return state
+
+
+def read(folder: Path, config: Config, program: ClientProgram, clients: int) -> tuple[RunState, dict[int, State]]:
+    """The state of the last checkpoint, and that of each of the ``clients`` that was selected before it."""
     path = folder / "manifest.json"
     manifest = read_json(path, "a checkpoint")
     keys = {"format", "round", "config_sha256", "server", "clients", "memory"}
@@ -87,20 +96,19 @@ def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
         states = {int(client): read_arrays(folder, entry) for client, entry in manifest["clients"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from None
-    like = engine.program.first_server
+    like = program.first_server
     check_shapes(path, server, like)
     for client, state in states.items():
-        if not 0 <= client < len(engine.clients):
-            raise InputError(f"{path} names client {client}, but there are {len(engine.clients)} clients")
-        check_shapes(path, state, engine.program.first_state)
+        if not 0 <= client < clients:
+            raise InputError(f"{path} names client {client}, but there are {clients} clients")
+        check_shapes(path, state, program.first_state)
     # Sums stay on the host: JAX would cast float64 down in a float32 run, and multiply with other bits in any.
     back = {name: a if isinstance(like[name], np.ndarray) else jnp.asarray(a) for name, a in server.items()}
-    engine.states = {client: {name: jnp.asarray(a) for name, a in state.items()} for client, state in states.items()}
-    engine.changed = set()
+    placed = {client: {name: jnp.asarray(a) for name, a in state.items()} for client, state in states.items()}
     # In process a client's state holds what the server remembers of it, so it is on disk once.
-    shared = engine.program.algorithm.shared
-    accepted = {client: {name: state[name] for name in shared} for client, state in engine.states.items()}
-    return RunState(done, back, accepted, memory)
+    shared = program.algorithm.shared
+    accepted = {client: {name: state[name] for name in shared} for client, state in placed.items()}
+    return RunState(done, back, accepted, memory), placed
 
 
 def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, np.ndarray]:

@@ -70,6 +70,7 @@ class Sites(Section):
     damping: Annotated[float, Field(gt=0, le=1)] | None = None
     label_samples: Annotated[int, Field(ge=0, le=1000)] | None = None
     rank: Count | None = None
+    settle: bool | None = None
 
 
 class Selection(Section):
@@ -78,6 +79,7 @@ class Selection(Section):
     draw: Literal["proportional", "greedy", "pass", "aged"] | None = None
     pool: Count | None = None
     report_rows: Count | None = None
+    barred: list[Count] | None = None
     order: Literal["given", "seeded", "reshuffled"] | None = None
 
 
@@ -146,9 +148,19 @@ class Config(Section):
                 f"got {self.sites.kind!r}; set it, or choose a scheme for any sites: {', '.join(others)}"
             )
         clients, per_round, pool = self.partition.clients, self.selection.per_round, self.selection.pool or 0
-        if per_round > clients:
+        barred = self.selection.barred or []
+        if len(set(barred)) < len(barred) or any(client >= clients for client in barred) or len(barred) >= clients:
             raise ValueError(
-                f"selection.per_round = {per_round} is more than partition.clients = {clients}; lower per_round"
+                f"selection.barred = {barred}: expected different ids from 0 to {clients - 1}, at least one left out"
+            )
+        if per_round > clients - len(barred):
+            left = f" without the {len(barred)} of selection.barred" if barred else ""
+            raise ValueError(
+                f"selection.per_round = {per_round} is more than partition.clients = {clients}{left}; lower per_round"
+            )
+        if self.sites.settle and self.sites.structure != "full":
+            raise ValueError(
+                f"sites.settle needs sites.structure = 'full', got {self.sites.structure!r}; set it to false"
             )
         if 0 < pool < per_round:
             raise ValueError(f"selection.pool = {pool} is less than selection.per_round = {per_round}; raise pool")

@@ -59,7 +59,7 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     algorithm = {"kind": "dsvgd", **default_steps(info, model["kind"], sites["kind"]), **raw.get("algorithm", {})}
     everybody = info.everybody
     usual = info.schemes[0] if info.schemes else "round_robin" if everybody else "ksd"
-    schedule = {"kind": usual, "per_round": partition["clients"] if everybody else 1}
+    schedule = {"kind": usual, "per_round": everyone_left(partition, raw) if everybody else 1}
     full = {
         "seed": raw.get("seed", 0),
         "rounds": raw.get("rounds", ROUNDS.get(data["name"], 120)),
@@ -85,6 +85,8 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         full["sites"]["stiffness"] = 0.5  # a diagonal expansion is believed too far otherwise: docs/results.md
     if full["sites"].get("structure", "eigen") != "eigen" and "rank" not in raw.get("sites", {}):
         del full["sites"]["rank"]
+    if full["sites"].get("structure", "full") != "full" and "settle" not in raw.get("sites", {}):
+        full["sites"]["settle"] = False  # where particles have sites of their own these say less than the clients do
     if "prior" in full["algorithm"] and "prior" not in raw.get("algorithm", {}):
         if sites["kind"] == "particles":
             full["algorithm"]["prior"] = MODELS[model["kind"]].parallel_prior
@@ -103,6 +105,12 @@ def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[s
     clients = info.clients or facts.clients or 10
     suggested = {"rows_per_client": info.rows_per_client} if partition.get("clients", clients) == clients else {}
     return {"clients": clients, **suggested, **partition}
+
+
+def everyone_left(partition: Mapping[str, Any], raw: Mapping[str, Any]) -> Any:
+    """The number of clients that are not barred."""
+    clients, barred = partition["clients"], raw.get("selection", {}).get("barred")
+    return clients - len(barred) if isinstance(barred, list) and isinstance(clients, int) else clients
 
 
 def default_steps(info: AlgorithmInfo, model: str, sites: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from fedstein.engines.base import ClientInfo
 from fedstein.errors import InputError
 from fedstein.runs.config import Config, load_config
 from fedstein.runs.files import disk_errors, pack, plain, read_json, unpack, write_bytes, write_json
+from fedstein.sites.gaussian import SiteGaussian
 
 try:
     import fcntl
@@ -30,13 +31,15 @@ PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
 class RunFolder:
     """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``, ``checkpoint/``,
-    ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the inputs were rotated."""
+    ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the inputs were rotated,
+    ``gaussian.safetensors`` from full sites, ``forgotten.json`` where a client was forgotten."""
 
     def __init__(self, path: Path):
         self.path = path
         self.rounds_file = path / "rounds.jsonl"
         self.checkpoint = path / "checkpoint"
         self.summary_file = path / "summary.json"
+        self.forgotten_file = path / "forgotten.json"
 
     @classmethod
     def create(
@@ -48,17 +51,31 @@ class RunFolder:
         basis: Mapping[str, np.ndarray] | None = None,
     ) -> RunFolder:
         """A new folder with everything that is known before the first round. Refuses one that holds anything."""
+        return cls.begin(path, config, [client._asdict() for client in clients], describe(dataset), basis)
+
+    @classmethod
+    def begin(
+        cls,
+        path: Path,
+        config: Config,
+        clients: Sequence[Mapping[str, Any]],
+        facts: Mapping[str, Any],
+        basis: Mapping[str, np.ndarray] | None = None,
+        forgotten: Mapping[str, Any] | None = None,
+    ) -> RunFolder:
+        """``create`` from what ``clients.json`` and ``data.json`` hold; a run that forgets says so first of all."""
         refuse_used(path)
-        folder = cls(path)
+        folder, facts = cls(path), dict(facts)
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             try:
                 folder.checkpoint.mkdir()  # of two that start at once only one gets past this
             except FileExistsError:
                 raise InputError(f"{path} already holds a run; choose another folder with --out") from None
+            if forgotten is not None:
+                write_json(folder.forgotten_file, forgotten)
             write_json(path / "environment.json", environment(config))
-            write_json(path / "clients.json", [client._asdict() for client in clients])
-            facts = describe(dataset)
+            write_json(path / "clients.json", clients)
             if basis is not None:
                 content = pack(basis)
                 facts["basis_sha256"] = hashlib.sha256(content).hexdigest()
@@ -157,6 +174,25 @@ class RunFolder:
         if "particles" not in arrays or arrays["particles"].ndim != 2:
             raise InputError(f"{path} is damaged: expected a tensor 'particles' of shape N x d")
         return arrays["particles"]
+
+    def write_gaussian(self, gaussian: SiteGaussian) -> None:
+        arrays = {"mean": gaussian.mean, "precision": gaussian.precision}
+        with disk_errors(self.path):
+            write_bytes(self.path / "gaussian.safetensors", pack(arrays))
+
+    def read_gaussian(self) -> SiteGaussian:
+        """The site Gaussian of a run with full sites."""
+        path = self.path / "gaussian.safetensors"
+        if not path.is_file():
+            raise InputError(
+                f"{self.path} has no Gaussian posterior: only finished runs with sites.kind = 'curvature' and "
+                "sites.structure = 'full' have one; use --posterior particles"
+            )
+        arrays = unpack(path.read_bytes(), path)
+        mean, precision = arrays.get("mean", np.zeros(0)), arrays.get("precision", np.zeros(0))
+        if mean.ndim != 1 or precision.shape != (len(mean), len(mean)):
+            raise InputError(f"{path} is damaged: expected tensors 'mean' (d) and 'precision' (d x d)")
+        return SiteGaussian(mean, precision)
 
     def read_basis(self, config: Config) -> dict[str, np.ndarray] | None:
         """The basis of the inputs that the run was set up with, if any; the particles mean nothing in another one."""

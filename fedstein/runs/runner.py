@@ -9,14 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+
 from fedstein import metrics
 from fedstein.errors import FedsteinError, InputError
+from fedstein.predictive import Evaluation
 from fedstein.protocol import RunState, first, play
 from fedstein.runs import checkpoint
 from fedstein.runs.config import Config
 from fedstein.runs.files import disk_errors, write_json
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.wiring import Wired, load_dataset, selected_counts, wire
+from fedstein.runs.wiring import Outcome, Wired, load_dataset, outcome, selected_counts, wire
+from fedstein.sites.gaussian import DRAWS
+from fedstein.sites.settle import STEPS, TOLERANCE, Settled
 
 OnRound = Callable[[Mapping[str, Any]], None]
 
@@ -36,6 +41,8 @@ def start(wired: Wired, out: Path, on_round: OnRound) -> dict[str, Any]:
 def open_run(path: Path) -> tuple[RunFolder, Config]:
     """An unfinished run, checked as far as that is possible without computing."""
     folder, config = RunFolder.open(path)
+    if folder.forgotten_file.exists() and not folder.summary_file.exists():
+        raise InputError(f"{path} was not finished by fedstein forget; remove the folder and forget the client again")
     if folder.summary_file.exists():
         raise InputError(f"{path} is finished: all {config.rounds} rounds are done; see summary.json")
     return folder, config
@@ -121,12 +128,41 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 def finish(folder: RunFolder, wired: Wired, state: RunState) -> dict[str, Any]:
     """The posterior and the summary; the summary comes last and says that the run is whole."""
-    folder.write_posterior(wired.federation.particles(state))
+    found = outcome(wired.config, wired.federation.model, state.server)
+    folder.write_posterior(wired.federation.particles(state._replace(server=found.server)))
+    if found.gaussian is not None:
+        folder.write_gaussian(found.gaussian)
     summary = summarise(folder.records(), len(wired.engine.clients))
-    summary["reliability"] = wired.evaluation.reliability(state.server)
+    summary |= describe_outcome(found, wired.evaluation, wired.config.seed)
     with disk_errors(folder.path):
         write_json(folder.summary_file, summary)
     return summary
+
+
+def describe_outcome(found: Outcome, evaluation: Evaluation | None, seed: int) -> dict[str, Any]:
+    """What the summary says of the posterior itself: how it settled, and what the site Gaussian predicts."""
+    summary: dict[str, Any] = {}
+    if found.settled is not None:
+        after = evaluation(found.server) if evaluation else {}
+        summary["settled"] = {**settling(found.settled), **after}
+    if found.refused is not None:
+        summary["gaussian"] = {"refused": found.refused}
+    if found.gaussian is not None:
+        draws = found.gaussian.draws(DRAWS, seed)
+        particles = jnp.asarray(draws, jnp.result_type(float))
+        summary["gaussian"] = {"draws": DRAWS, **(evaluation({"particles": particles}) if evaluation else {})}
+    summary["reliability"] = evaluation.reliability(found.server) if evaluation else None
+    return summary
+
+
+def settling(settled: Settled) -> dict[str, Any]:
+    """The stopping rule in a sentence, and how it went."""
+    return {
+        "rule": f"at most {TOLERANCE} posterior sds to go, or {STEPS} steps",
+        "steps": settled.steps,
+        "to_go": settled.to_go,
+        "settled": settled.settled,
+    }
 
 
 def summarise(records: list[dict[str, Any]], clients: int) -> dict[str, Any]:

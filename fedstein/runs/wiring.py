@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from fedstein import data
@@ -23,7 +24,10 @@ from fedstein.runs.config import Config
 from fedstein.runs.defaults import FILE_KEYS, Facts
 from fedstein.schedule import SCHEDULES
 from fedstein.selection import SCHEMES, Scheme
-from fedstein.sites import SITES
+from fedstein.selection.barred import without
+from fedstein.sites import SITES, Site
+from fedstein.sites.gaussian import SiteGaussian, site_gaussian
+from fedstein.sites.settle import OnBlock, Settled, settle
 from fedstein.stein.adagrad import AdaGrad
 
 
@@ -112,15 +116,10 @@ def build_algorithm(config: Config, model: Model) -> Algorithm:
 
 @lru_cache(maxsize=16)
 def _algorithm(model: Model, algorithm_settings: str, site_settings: str) -> Algorithm:
-    settings, site_only = (
-        {key: value for key, value in json.loads(text).items() if value is not None}
-        for text in (algorithm_settings, site_settings)
-    )
+    settings, site_only = given_keys(algorithm_settings), given_keys(site_settings)
+    site_only.pop("kind")
     optimiser = AdaGrad(settings["step_size"], settings.get("epsilon", 0.0))
-    info, own = SITES[site_only.pop("kind")], {"steps": settings.get("distill_steps"), "optimiser": optimiser}
-    given = {name: own[name] if name in own else settings[name] for name in info.needs}
-    site_only.pop("rank", None)  # of the basis, which is found before there is an algorithm
-    site = info.build(model, **given, **site_only)
+    site = _site(model, algorithm_settings, site_settings)
     return ALGORITHMS[settings["kind"]].build(
         model,
         site,
@@ -133,14 +132,35 @@ def _algorithm(model: Model, algorithm_settings: str, site_settings: str) -> Alg
     )
 
 
-def build_scheme(config: Config) -> Scheme:
-    return _scheme(config.selection.kind, config.selection.order, config.selection.draw)
+def build_site(config: Config, model: Model) -> Site:
+    """The sites of the algorithm that ``build_algorithm`` gives."""
+    return _site(model, config.algorithm.model_dump_json(), config.sites.model_dump_json())
 
 
 @lru_cache(maxsize=16)
-def _scheme(kind: str, order: str | None, draw: str | None) -> Scheme:
+def _site(model: Model, algorithm_settings: str, site_settings: str) -> Site:
+    settings, own = given_keys(algorithm_settings), given_keys(site_settings)
+    info = SITES[own.pop("kind")]
+    optimiser = AdaGrad(settings["step_size"], settings.get("epsilon", 0.0))
+    needed = {**settings, "steps": settings.get("distill_steps"), "optimiser": optimiser}
+    for elsewhere in ("rank", "settle"):  # what happens before the first round, and after the last
+        own.pop(elsewhere, None)
+    return info.build(model, **{name: needed[name] for name in info.needs}, **own)
+
+
+def given_keys(settings: str) -> dict[str, Any]:
+    return {key: value for key, value in json.loads(settings).items() if value is not None}
+
+
+def build_scheme(config: Config) -> Scheme:
+    chosen = config.selection
+    return _scheme(chosen.kind, chosen.order, chosen.draw, tuple(chosen.barred or ()))
+
+
+@lru_cache(maxsize=16)
+def _scheme(kind: str, order: str | None, draw: str | None, barred: tuple[int, ...]) -> Scheme:
     given = {"order": order, "draw": draw}
-    return SCHEMES[kind].build(**{name: value for name, value in given.items() if value})
+    return without(SCHEMES[kind].build(**{name: value for name, value in given.items() if value}), barred)
 
 
 def refuse_too_large(config: Config, model: Model) -> None:
@@ -171,17 +191,17 @@ def federate(
     basis: Rotation | None = None,
 ) -> Federation:
     """Clients in this process; ``basis`` is that of a run that goes on, else it is found here where one is needed."""
+    present = [rows for client, rows in enumerate(clients) if client not in (config.selection.barred or ())]
     if ALGORITHMS[config.algorithm.kind].pooled:
-        clients = [tuple(np.concatenate(arrays) for arrays in zip(*clients, strict=True))]  # type: ignore[list-item]
+        clients = present = [tuple(map(np.concatenate, zip(*present, strict=True)))]  # type: ignore[list-item]
         names = ["everybody"]
-    prepared, used = model, config.sites.structure == "eigen"
-    if used:
+    if config.sites.structure == "eigen":
         if model.input_block is None:
             raise InputError(
                 f"sites.structure = 'eigen' needs a layer that multiplies the inputs, and model {model.name!r} has "
                 "none (input_block); use 'diagonal' or 'full'"
             )
-        inputs = [model.prepare(x) for x, _ in clients]
+        inputs = [model.prepare(x) for x, _ in present]
         if basis is not None and inputs_of(basis) != inputs[0].shape[1]:
             raise InputError(
                 f"the basis of the inputs is for {inputs_of(basis)} columns, the rows have {inputs[0].shape[1]}; "
@@ -193,11 +213,23 @@ def federate(
                 return sum(moments(x, probe) for x in inputs)  # type: ignore[return-value]
 
             basis = find_basis(total, inputs[0].shape[1], config.sites.rank or 0, config.seed)
-        prepared = model._replace(prepare=partial(prepare_rotated, basis, model.prepare))
+    return serve(config, model, clients, names, basis)
+
+
+def serve(
+    config: Config,
+    model: Model,
+    clients: Sequence[tuple[np.ndarray, np.ndarray]],
+    names: Sequence[str] | None = None,
+    basis: Rotation | None = None,
+) -> Federation:
+    """``federate`` with everything found; without clients it is the server alone, which needs nobody's rows."""
+    used = basis if config.sites.structure == "eigen" else None
+    prepared = model if used is None else model._replace(prepare=partial(prepare_rotated, used, model.prepare))
     # The algorithm is built for the model without its rows' preparation, so that runs with other bases share it.
     program = build_program(config, model, prepared)
     engine = LocalEngine(program, [program.shard(x, y) for x, y in clients], names)
-    return Federation(prepared, program, engine, basis if used else None)
+    return Federation(prepared, program, engine, used)
 
 
 def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -227,7 +259,37 @@ def make_parts(config: Config, program: ClientProgram, engine: LocalEngine, eval
         pool=config.selection.pool or 0,
         evaluate_every=config.evaluate.every,
         total_every=config.checkpoint.every,
+        barred=frozenset(() if ALGORITHMS[config.algorithm.kind].pooled else config.selection.barred or ()),
     )
+
+
+def ignore(steps: int, to_go: float) -> None:
+    """For settling that nobody watches."""
+
+
+class Outcome(NamedTuple):
+    """What the rounds of a run come to: particles to predict with and, from full sites, a Gaussian."""
+
+    server: dict[str, Any]  # with the particles settled, where the config asks for it
+    gaussian: SiteGaussian | None
+    refused: str | None  # why there is no Gaussian although the sites are full
+    settled: Settled | None
+
+
+def outcome(config: Config, model: Model, server: Mapping[str, Any], on_block: OnBlock | None = None) -> Outcome:
+    """``on_block`` asks for settling whatever the config says, and is told how it goes."""
+    gaussian, refused, settled = None, None, None
+    if config.sites.structure == "full":
+        try:
+            gaussian = site_gaussian(model, server, np.asarray(server["particles"], np.float64).mean(axis=0))
+        except InputError as error:
+            refused = str(error)
+    if on_block is not None or (config.sites.settle and gaussian is not None):
+        if refused is not None:
+            raise InputError(refused)
+        settled = settle(model, build_site(config, model), dict(server), gaussian, on_block=on_block or ignore)
+        server = {**server, "particles": jnp.asarray(settled.particles)}
+    return Outcome(dict(server), gaussian, refused, settled)
 
 
 def selected_counts(records: Sequence[Mapping[str, Any]], clients: int) -> list[int]:

@@ -1,0 +1,161 @@
+"""Forgetting: a finished run without one client's site, as a run folder of its own. The old folder is only read."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedstein.errors import InputError
+from fedstein.metrics import METRICS, tail
+from fedstein.predictive import Evaluation
+from fedstein.protocol import RunState
+from fedstein.runs import checkpoint
+from fedstein.runs.config import Config
+from fedstein.runs.files import disk_errors, read_json, write_json
+from fedstein.runs.folder import RunFolder, refuse_used
+from fedstein.runs.runner import describe_outcome, settling, summarise
+from fedstein.runs.wiring import Federation, build_model, build_site, load_dataset, outcome, serve
+from fedstein.sites.settle import OnBlock
+
+Records = list[dict[str, Any]]
+
+
+def open_source(path: Path, client: int, out: Path) -> tuple[RunFolder, Config]:
+    """The run to forget from, with all that can be refused before anything is computed."""
+    folder, config = RunFolder.open(path)
+    if config.sites.kind != "curvature":
+        raise InputError(
+            f"{path} has sites.kind = {config.sites.kind!r}, whose sites cannot be taken out again; forgetting needs a "
+            "run with --set sites.kind=curvature"
+        )
+    if not 0 <= client < config.partition.clients:
+        raise InputError(f"{path} has no client {client}: expected an id from 0 to {config.partition.clients - 1}")
+    if client in (config.selection.barred or ()):
+        raise InputError(f"client {client} takes no part in {path}: it was forgotten or barred already")
+    if not folder.summary_file.exists():
+        raise InputError(f"{path} is not finished; finish it first: fedstein resume {path}")
+    refuse_used(out)
+    if out.resolve().is_relative_to(path.resolve()):
+        raise InputError(f"{out} lies inside {path}, which stays as it is; choose a folder elsewhere with --out")
+    return folder, config
+
+
+def forget(
+    folder: RunFolder, config: Config, client: int, out: Path, note: Callable[[str], None], on_block: OnBlock
+) -> dict[str, Any]:
+    """Subtract, bar, settle, and write the folder ``out``; returns its summary. ``note`` gets what a user should know.
+
+    Everything is computed before the new folder comes into being.
+    """
+    with folder.locked():
+        began, facts, records = time.perf_counter(), folder.data_facts(), folder.records()
+        model = build_model(config, len(facts["features"]), facts["classes"], facts["task"])
+        barred = bar(config, client)
+        server = serve(barred, model, [], None, folder.read_basis(config))
+        state, states = checkpoint.read(folder.checkpoint, config, server.program, config.partition.clients)
+        if state.round != len(records):
+            raise InputError(
+                f"{folder.path}: the checkpoint is of round {state.round}, rounds.jsonl has {len(records)}; "
+                "restore the folder"
+            )
+        had_site = states.pop(client, None) is not None
+        if not states:
+            raise InputError(f"no client but {client} has trained in {folder.path}: without it only the prior is left")
+        if not had_site:
+            note(f"client {client} never trained: there is no site to take out; it is barred and the particles settle")
+        accepted = {k: state.accepted[k] for k in states}
+        sums = build_site(barred, model).sums.total(state.server, accepted)  # of the others alone: no rounding is left
+        found = outcome(barred, server.model, {**state.server, **sums}, on_block)
+        assert found.settled is not None
+        if not found.settled.settled:
+            note(
+                f"the particles have not settled after {found.settled.steps} steps: "
+                f"{found.settled.to_go:.3g} posterior sds are still to go"
+            )
+        evaluation = evaluate_with(folder, config, server, note)
+        line: dict[str, Any] = {
+            "round": state.round + 1,
+            "selected": [],
+            "failed": [],
+            "candidates": 0,
+            "candidate_ids": [],
+            "probabilities": None,
+            "reports": None,
+            **(evaluation(found.server) if evaluation else dict.fromkeys(METRICS)),
+            "bytes_down": 0,
+            "bytes_up": 0,
+            "row_gradients": {"train": 0, "site": 0, "report": 0},
+            "seconds": time.perf_counter() - began,
+            "forgotten": client,
+        }
+        before = read_json(folder.summary_file, "a summary").get("final")
+        clients = read_json(folder.path / "clients.json", "the clients")
+        basis, source = folder.read_basis(config), identify(folder, config, state)
+        earlier = (
+            read_json(folder.forgotten_file, "forgotten clients")["steps"] if folder.forgotten_file.exists() else []
+        )
+    entry = {"client": client, "had_site": had_site, "source": source, **settling(found.settled)}
+    forgotten = {"clients": [*(step["client"] for step in earlier), client], "steps": [*earlier, entry]}
+    new = RunFolder.begin(out, barred, [c for c in clients if c.get("id") != client], facts, basis, forgotten)
+    with new.locked():
+        memory = server.program.scheme.first(barred.seed, barred.partition.clients)
+        for record in [*(without_reports(r, client, config.partition.clients) for r in records), line]:
+            new.append(record)
+        new.sync_rounds()
+        server.engine.states, server.engine.changed = states, set(states)
+        after = RunState(state.round + 1, found.server, accepted, memory)
+        checkpoint.save(new.checkpoint, barred, after, server.engine)
+        new.write_posterior(server.particles(after))
+        if found.gaussian is not None:
+            new.write_gaussian(found.gaussian)
+        summary = summarise(new.records(), config.partition.clients)
+        summary["tail"] = tail([line])  # the rounds before were of other particles
+        summary |= {"before": before, **describe_outcome(found, evaluation, barred.seed)}
+        with disk_errors(new.path):
+            write_json(new.summary_file, summary)
+    return summary
+
+
+def bar(config: Config, client: int) -> Config:
+    """The config of a federation without the client: ``fedstein run`` with it never asks that client."""
+    barred = sorted([*(config.selection.barred or ()), client])
+    left = config.partition.clients - len(barred)
+    selection = {"barred": barred, "per_round": min(config.selection.per_round, left)}
+    if config.selection.pool:
+        selection["pool"] = min(config.selection.pool, left)
+    return config.model_copy(update={"selection": config.selection.model_copy(update=selection)})
+
+
+def evaluate_with(
+    folder: RunFolder, config: Config, server: Federation, note: Callable[[str], None]
+) -> Evaluation | None:
+    """Metrics on the test rows, where they are still there as they were; the forgotten client's may be gone."""
+    try:
+        dataset = load_dataset(config.to_dict())
+        folder.check_data(dataset)
+    except InputError as error:
+        note(f"not evaluated: {error}")
+        return None
+    return Evaluation(server.model, dataset)
+
+
+def without_reports(record: dict[str, Any], client: int, clients: int) -> dict[str, Any]:
+    """A round of the past without what the client reported in it; the probabilities would tell that too."""
+    asked = record["candidate_ids"] if record["candidate_ids"] is not None else list(range(clients))
+    if not record["reports"] or client not in asked:
+        return record
+    reports = [None if k == client else value for k, value in zip(asked, record["reports"], strict=True)]
+    return {**record, "reports": reports, "probabilities": None}
+
+
+def identify(folder: RunFolder, config: Config, state: RunState) -> dict[str, Any]:
+    """Which run this was forgotten from."""
+    manifest = (folder.checkpoint / "manifest.json").read_bytes()
+    return {
+        "config_sha256": checkpoint.fingerprint(config),
+        "checkpoint_sha256": hashlib.sha256(manifest).hexdigest(),
+        "round": state.round,
+    }

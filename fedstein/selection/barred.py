@@ -1,0 +1,31 @@
+"""A scheme for a federation that some clients have left: it deals with the others as if they were all there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from fedstein.selection.base import Draw, Scheme
+
+
+def without(scheme: Scheme, barred: Collection[int]) -> Scheme:
+    """The scheme sees the clients that are left as 0, 1, ...; everybody else knows them by their ids."""
+    gone = sorted(barred)
+    if not gone:
+        return scheme
+
+    def place(client: int) -> int:
+        return client - sum(other < client for other in gone)
+
+    def first(seed: int, clients: int) -> dict[str, Any]:
+        return scheme.first(seed, clients - len(gone))
+
+    def draw(memory: dict[str, Any], candidates: Sequence[int], *rest: Any) -> Draw:
+        ids = {place(client): client for client in candidates}
+        drawn = scheme.draw(memory, list(ids), *rest)
+        return drawn._replace(order=[ids[number] for number in drawn.order])
+
+    def after(memory: dict[str, Any], selected: Sequence[int], seed: int, clients: int) -> dict[str, Any]:
+        return scheme.after(memory, [place(client) for client in selected], seed, clients - len(gone))
+
+    return scheme._replace(first=first, draw=draw, after=after)
