@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedstein import stein
 from fedstein.errors import InputError
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.selection import DRAWS
+from fedstein.stein.discrepancy import norm_in
 
 
 def by_hand(particles: np.ndarray, difference: np.ndarray) -> float:
@@ -91,6 +93,19 @@ def test_an_exact_site_leaves_nothing_to_teach(
             else:
                 assert value > 1
     assert records[4]["probabilities"] is not None
+
+
+def test_it_is_ksd_up_to_a_constant_where_svgd_for_q_is_at_rest(double: Any) -> None:
+    draw = np.random.default_rng(2)
+    particles, h = draw.normal(size=(6, 4)), 3.0
+    squared = np.sum((particles[:, None] - particles[None]) ** 2, axis=2)
+    kernel = np.exp(-squared / h)
+    repulsion = (2 / h) * (np.diag(kernel.sum(axis=1)) - kernel) @ particles
+    of_q = -np.linalg.solve(kernel, repulsion)
+    np.testing.assert_allclose(stein.svgd_direction(particles, of_q, h), 0, atol=1e-9)
+    differences = draw.normal(size=(3, 6, 4))
+    gaps = [stein.ksd(particles, of_q + one, h) - norm_in(kernel, (one,)) for one in differences]
+    double.close(gaps, [gaps[0]] * 3, factor=100)
 
 
 def test_only_the_particles_go_down_and_one_scalar_comes_up(miniature: Callable[..., Any]) -> None:

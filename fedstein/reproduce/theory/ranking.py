@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstein.selection.draws import proportional
+from fedstein.selection import proportional
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
