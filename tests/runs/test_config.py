@@ -145,7 +145,7 @@ def test_a_preset_gives_way_to_what_the_user_says():
     assert raw == {"sites": {"kind": "particles", "density": "log"}, "selection": {"kind": "hip"}}
     assert with_preset("paper", {"sites": {"kind": "curvature"}})["sites"] == {"kind": "curvature"}
     assert with_preset(None, {"rounds": 3}) == {"rounds": 3}
-    with pytest.raises(InputError, match="unknown preset: 'papr'.*did you mean 'paper'"):
+    with pytest.raises(InputError, match=r"unknown preset: 'papr'.*did you mean 'paper'"):
         with_preset("papr", {})
 
 
