@@ -89,7 +89,7 @@ def read_json(path: Path, what: str) -> Any:
 
 def pack(arrays: Mapping[str, Any]) -> bytes:
     """Named arrays as safetensors."""
-    return save_tensors({name: np.ascontiguousarray(np.asarray(array)) for name, array in arrays.items()})
+    return save_tensors({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
 
 def unpack(content: bytes, path: Path) -> dict[str, np.ndarray]:

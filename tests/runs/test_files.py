@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from fedstein.errors import InputError
@@ -137,3 +138,10 @@ def test_rounds_that_do_not_fit_the_checkpoint_are_refused(saved, lines, words):
     with pytest.raises(InputError, match=words):
         folder.cut_back(2)
     assert folder.rounds_file.read_bytes() == lines, "nothing is lost"
+
+
+def test_arrays_come_back_with_their_shapes_scalars_and_transposes_too(tmp_path):
+    arrays = {"count": np.int32(7), "turned": np.arange(6.0).reshape(2, 3).T, "none": np.zeros((0, 2), np.float32)}
+    back = files.unpack(files.pack(arrays), tmp_path)
+    assert {k: (a.shape, a.dtype) for k, a in back.items()} == {k: (np.shape(a), a.dtype) for k, a in arrays.items()}
+    assert all(np.array_equal(back[name], array) for name, array in arrays.items())

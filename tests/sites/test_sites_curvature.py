@@ -281,12 +281,15 @@ def test_the_ksd_report_is_of_prior_likelihood_and_everybody_elses_sites(
     structure: str, miniature: Callable[..., Any]
 ) -> None:
     federation = miniature(
-        model="blr", site="curvature", scheme="ksd", rounds=3, settings={"sites": {"structure": structure}}
+        model="blr",
+        site="curvature",
+        scheme="ksd",
+        settings={"sites": {"structure": structure}, "selection": {"per_round": 2}},
     )
     state, _ = federation.play()
     parts, model = federation.parts, federation.parts.program.model
     theta = state.server["particles"]
-    assert 1 < len(state.accepted) < 4 or len(state.accepted) >= 1
+    assert len(state.accepted) >= 2
     got = federation.engine.ask(9, parts.algorithm.tilted_broadcast(state.server), range(4))
     exact = np.asarray(theta, np.float64)
 
