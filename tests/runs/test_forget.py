@@ -139,9 +139,9 @@ def test_diagonal_sites_in_a_basis_can_be_forgotten_too(run, tmp_path):
 
 
 def test_what_cannot_be_forgotten_is_refused(run, make, tmp_path):
-    run(tmp_path / "p", "rounds=1")
+    run(tmp_path / "p", "rounds=1", "sites.kind=particles")
     run(tmp_path / "one", *FULL, "rounds=1")
-    with pytest.raises(InputError, match=r"sites.kind = 'particles'"):
+    with pytest.raises(InputError, match=r"sites\.kind = .particles."):
         forget(tmp_path / "p", 0, tmp_path / "new")
     for client in (-1, 4):
         with pytest.raises(InputError, match=f"has no client {client}: expected an id from 0 to 3"):

@@ -16,6 +16,7 @@ from fedstein.sites.gaussian import SiteGaussian, site_gaussian
 from fedstein.sites.settle import TOLERANCE, prior_precision, settle
 
 SETTINGS = {"sites__kind": "curvature", "sites__structure": "full", "selection__kind": "round_robin", "rounds": 12}
+DIAGONAL = {"sites__kind": "curvature", "sites__structure": "diagonal"}
 NOISE = 0.8
 
 
@@ -107,7 +108,7 @@ def test_a_gaussian_without_width_is_refused(double, linear_gaussian):
 
 def test_the_gaussian_needs_full_sites(linear_gaussian):
     clients = [(x.astype(np.float32), y.astype(np.float32)) for x, y in linear_clients(2)]
-    for sites in ({"sites__kind": "particles"}, {"sites__kind": "curvature", "sites__structure": "diagonal"}):
+    for sites in ({"sites__kind": "particles"}, DIAGONAL):
         posterior = fedstein.fit(linear_gaussian.model(), clients, rounds=2, algorithm__particles=3, **sites)
         assert posterior.gaussian is None
         with pytest.raises(InputError, match="no Gaussian"):
@@ -147,7 +148,7 @@ def test_diagonal_sites_settle_particle_by_particle(double, linear_gaussian):
     """One Gaussian for all particles: their mean goes to its mean."""
     model = linear_gaussian.model()
     clients = linear_clients(2)
-    config = fedstein.fit(model, clients, rounds=1, algorithm__particles=20, sites__kind="curvature").config
+    config = fedstein.fit(model, clients, rounds=1, algorithm__particles=20, **DIAGONAL).config
     draw = np.random.default_rng(0)
     precision = np.array([50.0, 3.0])
     server = {
