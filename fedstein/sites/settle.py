@@ -38,7 +38,7 @@ from fedstein.stein.walk import walk_on
 TOLERANCE = 0.02  # posterior sds
 BLOCK = 50  # steps between two looks at what is still to go
 STEPS = 10_000  # and no more than this
-OPTIMISER = AdaGrad(0.05, 1e-9)  # the step in posterior sds; it is halved when a block brings no progress
+OPTIMISER = AdaGrad(0.05, 1e-9)  # the step in posterior sds, to begin with
 
 OnBlock = Callable[[int, float], None]  # steps taken, posterior sds still to go
 
@@ -94,14 +94,16 @@ def settle(
         to_go = float(still_to_go(model, site, received, frame, sd, z))
         on_block(taken, to_go)
         while to_go > tolerance and taken < steps:
+            origin = jnp.mean(z, axis=0)
             z, history = walk_block(
                 model, site, received, frame, z, history, jnp.int32(taken), jnp.asarray(scale, working)
             )
             taken += BLOCK
             before, to_go = to_go, float(still_to_go(model, site, received, frame, sd, z))
             on_block(taken, to_go)
-            # Progress is a tenth of the way, or, from afar, half of what the steps could have gone.
-            if not before - to_go > min(0.1 * before, 0.5 * BLOCK * scale * OPTIMISER.step_size):
+            # Halve the step where particles hover: the block brought no progress and their mean went nowhere either.
+            gone = float(jnp.max(jnp.abs(jnp.mean(z, axis=0) - origin)))
+            if to_go > 0.9 * before and gone < 0.5 * BLOCK * scale * OPTIMISER.step_size:
                 scale /= 2
         return Settled(np.asarray(frame.theta(z), dtype), taken, to_go, to_go <= tolerance)
 

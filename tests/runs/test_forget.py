@@ -94,7 +94,6 @@ def test_the_particles_are_settled_on_the_remaining_sites(forgotten):
     particles = load_file(new / "posterior.safetensors")["particles"].astype(np.float64)
     gaussian = load_file(new / "gaussian.safetensors")
     sd = np.sqrt(np.diag(np.linalg.inv(gaussian["precision"])))
-    assert np.abs(particles.mean(axis=0) - gaussian["mean"])[:-1].max() / sd.min() < 5
     off = np.abs(particles.mean(axis=0) - gaussian["mean"]) / sd
     assert off[:-1].max() < 0.25, "log xi apart, which few particles get wrong"
 

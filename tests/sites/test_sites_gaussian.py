@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import fedstein
+from fedstein import protocol
 from fedstein.errors import InputError
 from fedstein.models import blr
 from fedstein.models.base import cut
-from fedstein.runs.wiring import build_site
+from fedstein.runs.wiring import build_site, federate, make_parts, outcome
 from fedstein.sites.gaussian import SiteGaussian, site_gaussian
 from fedstein.sites.settle import TOLERANCE, prior_precision, settle
 
@@ -115,6 +116,27 @@ def test_the_gaussian_needs_full_sites(linear_gaussian):
             posterior.predict(clients[0][0], using="gaussian")
     with pytest.raises(InputError, match="unknown posterior"):
         posterior.predict(clients[0][0], using="nuts")
+
+
+def test_forgetting_is_exact_for_a_gaussian_model(trained, linear_gaussian):
+    """Without client 2's site there is the posterior of the others: sums, Gaussian and particles."""
+    posterior, clients = trained
+    federation = federate(posterior.config, posterior.model, clients)
+    parts = make_parts(posterior.config, federation.program, federation.engine, lambda server: {})
+    for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007
+        pass
+    others = {client: site for client, site in state.accepted.items() if client != 2}
+    sums = build_site(posterior.config, posterior.model).sums.total(state.server, others)
+    x, y = pooled(rows for client, rows in enumerate(clients) if client != 2)
+    np.testing.assert_allclose(sums["eta"], x.T @ y / NOISE**2, rtol=1e-10)
+    np.testing.assert_allclose(sums["precision"], x.T @ x / NOISE**2, rtol=1e-10)
+    found = outcome(posterior.config, posterior.model, {**state.server, **sums}, lambda steps, to_go: None)
+    mean, covariance = linear_gaussian.posterior(x, y)
+    np.testing.assert_allclose(found.gaussian.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(found.gaussian.covariance, covariance, atol=1e-8)
+    assert found.settled.settled
+    off = (np.asarray(found.server["particles"]).mean(axis=0) - mean) / np.sqrt(np.diag(covariance))
+    assert np.abs(off).max() < 2 * TOLERANCE
 
 
 def settled_on(model, structure, server, gaussian, config, **settings):
