@@ -127,7 +127,8 @@ def test_only_the_particles_go_down_and_one_scalar_comes_up(miniature: Callable[
 
 
 def test_a_pool_and_a_batch_of_rows(miniature: Callable[..., Any]) -> None:
-    made = miniature(site="curvature", scheme="innovation", settings={"selection": {"pool": 2, "report_rows": 5}})
+    rows = {"selection": {"pool": 2, "report_rows": 5}}
+    made = miniature(model="blr", site="curvature", scheme="innovation", settings=rows)
     _, records = made.play()
     for record in records:
         assert len(record["candidate_ids"]) == len(record["reports"]) == 2
