@@ -69,20 +69,22 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-def inputs(case: Case, dtype: Any, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def inputs(
+    case: Case, dtype: Any, rows: int = ROWS, scale: float = 0.8
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Particles, rows and row weights, the same numbers in either precision."""
     draw = np.random.default_rng(3)
-    theta = (0.8 * draw.normal(size=(N, case.model.dim))).astype(np.float32)
+    theta = (scale * draw.normal(size=(N, case.model.dim))).astype(np.float32)
     x = draw.normal(size=(rows, FEATURES)).astype(np.float32)
     return theta.astype(dtype), x.astype(dtype), np.linspace(0.25, 2, rows).astype(np.float32).astype(dtype)
 
 
 @lru_cache
-def definition(name: str) -> np.ndarray:
+def definition(name: str, scale: float = 0.8) -> np.ndarray:
     """N x d x d in float64: sum_i w_i J_i' E_y[d^2 loss] J_i, the expectation over y by many nodes."""
     with jax.enable_x64(True):
         case = CASES[name]()
-        theta, x, weights = inputs(case, np.float64)
+        theta, x, weights = inputs(case, np.float64, scale=scale)
         nodes, shares = np.polynomial.hermite_e.hermegauss(12)
 
         def expected_hessian(out: Array) -> Array:
@@ -140,6 +142,9 @@ def test_the_diagonal_by_autodiff_is_that_of_the_matrix(name: str) -> None:
     np.testing.assert_allclose(got, exact, atol=2e-5 * exact.max())
 
 
+EVEN = 0.3  # particles near zero: no label is so rare that its standard error is not known
+
+
 def close_to_the_mean(draws: np.ndarray, expected: np.ndarray) -> None:
     """Within five standard errors, and with errors small enough to tell."""
     error = draws.std(axis=0) / np.sqrt(len(draws))
@@ -153,7 +158,7 @@ def close_to_the_mean(draws: np.ndarray, expected: np.ndarray) -> None:
 def test_sampled_labels_are_unbiased_and_never_negative(name: str, samples: int, closed: bool) -> None:
     case = CASES[name]()
     model = case.model if closed else case.model._replace(diagonal_curvature=None)
-    theta, x, weights = inputs(case, np.float32)
+    theta, x, weights = inputs(case, np.float32, scale=EVEN)
     blocks = model.split(jnp.asarray(theta))
 
     @jax.jit
@@ -162,17 +167,17 @@ def test_sampled_labels_are_unbiased_and_never_negative(name: str, samples: int,
 
     draws = np.asarray(run(jax.random.split(jax.random.key(1), 1500)), np.float64)
     assert draws.min() >= 0
-    close_to_the_mean(draws, np.einsum("nii->ni", definition(name)))
+    close_to_the_mean(draws, np.einsum("nii->ni", definition(name, EVEN)))
     assert np.any(draws[0, 0] != draws[1, 0])
 
 
 def test_a_sampled_matrix_is_unbiased_and_positive_semidefinite() -> None:
     case = CASES["blr"]()
-    theta, x, weights = inputs(case, np.float32)
+    theta, x, weights = inputs(case, np.float32, scale=EVEN)
     blocks = case.model.split(jnp.asarray(theta))
     run = jax.jit(lambda keys: jax.lax.map(lambda k: full_fisher(case.model, blocks, x, weights, k, 1), keys))
     draws = np.asarray(run(jax.random.split(jax.random.key(1), 1500)), np.float64)
-    close_to_the_mean(draws, definition("blr").mean(axis=0))
+    close_to_the_mean(draws, definition("blr", EVEN).mean(axis=0))
     assert np.linalg.eigvalsh(draws).min() > -1e-4
 
 
