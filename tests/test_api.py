@@ -60,7 +60,8 @@ def test_regression_gives_mean_and_spread():
     assert (sd > 0).all()
 
 
-def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean():
+@pytest.mark.parametrize(("sites", "expected"), [("particles", ("log", None)), ("curvature", (None, "full"))])
+def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean(sites, expected):
     """y ~ N(theta, 1), theta ~ N(0, 1), one client: the posterior is N(sum y / (n + 1), 1 / (n + 1))."""
     y = np.random.default_rng(2).normal(1.5, 1.0, size=50).astype(np.float32)
     model = custom(
@@ -79,10 +80,11 @@ def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean():
         algorithm__epsilon=1e-6,
         algorithm__particles=40,
         selection__kind="round_robin",
+        sites__kind=sites,
     )
     assert posterior.particles.mean() == pytest.approx(y.sum() / 51, abs=0.05)
     assert posterior.config.model.kind == "custom"
-    assert posterior.config.sites.density == "log"
+    assert (posterior.config.sites.density, posterior.config.sites.structure) == expected
     with pytest.raises(fedstein.InputError, match="built-in models"):
         fedstein.fit(model, [(np.zeros((50, 1), np.float32), y)], model__prior_rate=5.0)
 
@@ -159,7 +161,11 @@ CURVED = {"sites__kind": "curvature", "algorithm__particles": 6, "algorithm__loc
 
 @pytest.mark.parametrize(
     ("model", "structure", "more"),
-    [("blr", "full", {}), ("blr", "eigen", {"sites__structure": "eigen"}), ("bnn_classifier", "eigen", {})],
+    [
+        ("blr", "full", {"sites__settle": False}),
+        ("blr", "eigen", {"sites__structure": "eigen"}),
+        ("bnn_classifier", "eigen", {}),
+    ],
 )
 def test_curvature_sites_classify(clients, model, structure, more):
     hidden = {"model__hidden": [8], "algorithm__step_size": 0.05} if model == "bnn_classifier" else {}

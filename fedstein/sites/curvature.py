@@ -40,7 +40,7 @@ def curvature_site(
     model: Model,
     *,
     structure: str,
-    stiffness: float,
+    stiffness: float = 1.0,
     damping: float,
     label_samples: int,
     particles: int,

@@ -17,6 +17,7 @@ SMALL = (
     "partition.rows_per_client=60",
     "algorithm.particles=5",
     "algorithm.local_steps=3",
+    "sites.kind=particles",
     "algorithm.distill_steps=2",
     "algorithm.batch_size=25",
     "engine.threads=1",
@@ -101,7 +102,7 @@ def test_a_key_that_is_not_used_is_said(tmp_path):
             ["run", "--set", "algorithm.kind=fedavg", "--set", "selection.kind=ksd"],
             ["'ksd' does not go with", "'fedavg'", "use round_robin or random"],
         ),
-        (["run", "--set", "sites.kind=none"], ["'none' does not go with", "use particles or curvature"]),
+        (["run", "--set", "sites.kind=none"], ["'none' does not go with", "use curvature or particles"]),
         (["run", "--set", "sites.kind=curvature", "--set", "sites.damping=2"], ["sites.damping", "got 2"]),
         (["run", "--set", "partition.clients=50000"], ["50000", "partition.clients"]),
         (["run", "--set", "partition.rows_per_client=5000"], ["rows_per_client"]),
@@ -293,3 +294,33 @@ def test_a_full_disk_is_one_line_and_exit_2_and_the_run_can_go_on(tmp_path):
     again = fedstein("resume", tmp_path / "r", "--quiet")
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["rounds"] == 40
+
+
+def test_the_preset_is_the_papers_method_and_the_default_remembers(tmp_path):
+    small = settings("rounds=1")
+    unset = [w for pair in zip(small[::2], small[1::2], strict=True) if "sites." not in pair[1] for w in pair]
+    unset = [w for pair in zip(unset[::2], unset[1::2], strict=True) if "distill" not in pair[1] for w in pair]
+    for name, words, kind in (("paper", ["--preset", "paper"], "particles"), ("ours", [], "curvature")):
+        result = fedstein("run", *words, *unset, "--out", tmp_path / name, "-q")
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == ""
+        assert f'[sites]\nkind = "{kind}"' in (tmp_path / name / "config.toml").read_text()
+    assert_refused(fedstein("run", "--preset", "papr"), "unknown preset", "did you mean 'paper'")
+
+
+def test_tune_prints_the_setting_to_use_and_goes_on_where_it_stopped(tmp_path):
+    chosen = [*settings("rounds=2", "selection.kind=round_robin"), "--seeds", "1", "--out", tmp_path / "t.json"]
+    first = fedstein("tune", "--grid", "0.01,0.05,0.2", *chosen)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.splitlines()[-1].startswith("--set algorithm.step_size=0.")
+    assert "3/3" in first.stdout
+    again = fedstein("tune", "--grid", "0.01,0.05,0.2", *chosen)
+    assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+    assert_refused(fedstein("tune", "--grid", "0.1,-2", *chosen), "--grid expects positive numbers", "'0.1,-2'")
+    assert_refused(fedstein("tune", "--fraction", "1.5", *chosen), "--fraction", "1.5")
+
+
+def test_reproduce_knows_its_settings():
+    assert_refused(fedstein("reproduce", "fig1", "--setting", "blr31"), "--setting", "did you mean 'blr30'")
+    assert_refused(fedstein("reproduce", "fig4", "--setting", "blr30"), "fig4 has no panel with blr30")
+    assert_refused(fedstein("reproduce", "theory", "--setting", "blr30"), "leave --setting out")

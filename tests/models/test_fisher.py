@@ -69,9 +69,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-def inputs(
-    case: Case, dtype: Any, rows: int = ROWS, scale: float = 0.8
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def inputs(case: Case, dtype: Any, rows: int = ROWS, scale: float = 0.8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Particles, rows and row weights, the same numbers in either precision."""
     draw = np.random.default_rng(3)
     theta = (scale * draw.normal(size=(N, case.model.dim))).astype(np.float32)

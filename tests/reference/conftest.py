@@ -20,6 +20,7 @@ SMALL = (
     "partition.rows_per_client=60",
     "algorithm.particles=5",
     "algorithm.local_steps=3",
+    "sites.kind=particles",
     "algorithm.distill_steps=2",
     "algorithm.batch_size=25",
     "engine.threads=1",

@@ -206,7 +206,7 @@ def test_full_data_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch):
 
     monkeypatch.setenv("FEDSTEIN_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="fedstein data get"):
-        reproduce_figures("fig4", 1, 1, "full", "log", 1, tmp_path / "out", False, True)
+        reproduce_figures("fig4", 1, 1, "full", "log", [], 1, tmp_path / "out", False, True)
 
 
 def test_quick_is_smaller_everywhere():

@@ -96,7 +96,10 @@ def federation(double, miniature, built):
         return built[density]
 
     def played(density: str, temperature: float) -> Federation:
-        settings = {"sites": {"density": density}, "algorithm": {"temperature": temperature, "step_size": 0.2}}
+        settings = {
+            "sites": {"kind": "particles", "density": density},
+            "algorithm": {"temperature": temperature, "step_size": 0.2},
+        }
         mini = miniature(model="blr", scheme="ksd", rounds=6, settings=settings)
         state, _ = mini.play()
         fresh = mini.parts.program.first_state
@@ -346,6 +349,6 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path, monkeypatch):
     assert "reference, log" in wrong.stderr
     monkeypatch.setenv("FEDSTEIN_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="fedstein data get"):
-        reproduce_figures("theory", 1, 1, "full", "log", 1, tmp_path / "out", False, True)
+        reproduce_figures("theory", 1, 1, "full", "log", [], 1, tmp_path / "out", False, True)
     with pytest.raises(InputError, match="theory, all"):
-        reproduce_figures("theorie", 1, 1, "embedded", "log", 1, tmp_path / "out", False, True)
+        reproduce_figures("theorie", 1, 1, "embedded", "log", [], 1, tmp_path / "out", False, True)

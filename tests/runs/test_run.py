@@ -89,8 +89,8 @@ def test_every_line_has_the_contracts_keys_and_the_schemes_meaning(run, tmp_path
         ([CURVED, "selection.kind=ksd"], 2 * CLIENTS * WHOLE + SITE, CLIENTS * FLOAT + WHOLE + SITE),
         ([CURVED, "selection.kind=hip"], CLIENTS * WHOLE + SITE, CLIENTS * WHOLE + WHOLE + SITE),
         ([CURVED, "sites.structure=eigen", "selection.kind=round_robin"], 3 * WHOLE, 3 * WHOLE),
-        (["algorithm.kind=fedavg"], CLIENTS * WHOLE, CLIENTS * (WHOLE + FLOAT)),
-        (["algorithm.kind=pooled_svgd"], WHOLE, WHOLE),
+        (["algorithm.kind=fedavg", "sites.kind=none"], CLIENTS * WHOLE, CLIENTS * (WHOLE + FLOAT)),
+        (["algorithm.kind=pooled_svgd", "sites.kind=none"], WHOLE, WHOLE),
     ],
 )
 def test_the_byte_ledger_counts_what_travels(run, tmp_path, settings, down, up):
