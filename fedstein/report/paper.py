@@ -18,12 +18,13 @@ def draw_panels(panels: Sequence[Panel]) -> dict[str, bytes]:
     with style.style():
         columns = min(2, len(panels))
         rows = -(-len(panels) // columns)
-        fig = style.figure(3.2 * rows + 0.4, width=style.WIDTH if columns == 2 else 6.0)
+        crowded = len(panels[0][1]) > 4  # a long legend needs the whole width
+        fig = style.figure(3.2 * rows + 0.4, width=style.WIDTH if columns == 2 or crowded else 6.0)
         for ax, (title, curves) in zip(fig.subplots(rows, columns, squeeze=False).flat, panels, strict=True):
             for index, (_, runs) in enumerate(curves):
                 rounds, values = over_seeds(runs)
                 colour = style.colour(index)
-                ax.plot(rounds, values.mean(axis=0), color=colour, linewidth=1.5)
+                ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=style.dashes(index), linewidth=1.5)
                 if len(runs) > 1:
                     ax.fill_between(
                         rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
