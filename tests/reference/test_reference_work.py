@@ -179,6 +179,10 @@ def test_what_has_no_reference_is_refused(folders, finish, calls, capsys, tmp_pa
     network = finish(tmp_path / "bnn", "model.kind=bnn_classifier", "rounds=1")
     said = refused(capsys, folders["ksd"], network)
     assert "'blr' alone, this run has 'bnn_classifier'" in said
+    average = finish(
+        tmp_path / "average", "algorithm.kind=fedavg", "sites.kind=none", "algorithm.particles=1", "rounds=1"
+    )
+    assert "has one particle (algorithm.kind = 'fedavg')" in refused(capsys, folders["ksd"], average)
     assert "not a run folder" in refused(capsys, tmp_path)
     (folders["random"] / "summary.json").unlink()
     assert "not finished; first: fedstein resume" in refused(capsys, folders["ksd"], folders["random"])

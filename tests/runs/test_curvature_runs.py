@@ -26,8 +26,8 @@ RUNS = {
     "full, float64": (*FULL, "selection.kind=ksd", "engine.precision=float64"),
     "eigen, hip": (*EIGEN, "selection.kind=hip", "selection.per_round=2"),
     "eigen of low rank, ksd": (*EIGEN, "sites.rank=3", "selection.kind=ksd"),
-    "pooled": ("algorithm.kind=pooled_svgd",),
-    "fedavg": ("algorithm.kind=fedavg", "selection.kind=random", "selection.per_round=2"),
+    "pooled": ("algorithm.kind=pooled_svgd", "sites.kind=none"),
+    "fedavg": ("algorithm.kind=fedavg", "sites.kind=none", "selection.kind=random", "selection.per_round=2"),
 }
 
 
