@@ -76,9 +76,10 @@ def group_runs(runs: Sequence[Finished], sampler: Sampler) -> list[Group]:
             datasets[source] = load_dataset(run.config.to_dict())
         run.folder.check_data(datasets[source])
         if run.config.algorithm.particles < 2:
+            kind = run.config.algorithm.kind
             raise InputError(
-                f"{run.folder.path} has one particle (algorithm.kind = {run.config.algorithm.kind!r}): there is no spread "
-                "to compare with a posterior; leave it out"
+                f"{run.folder.path} has one particle (algorithm.kind = {kind!r}): there is no spread to compare with a "
+                "posterior; leave it out"
             )
         target = pooled(run.config, datasets[source])
         if run.particles.shape[1] != target.model.dim or len(run.particles) < 2 or not np.isfinite(run.particles).all():
