@@ -151,9 +151,7 @@ def fill_in(raw: dict[str, Any], model: Model) -> None:
     raw["sites"], raw["algorithm"] = sites, method
 
 
-FULL = (
-    200  # parameters up to which a model of one's own gets full curvature: a d x d array a client, and d x d x N work
-)
+FULL = 200  # parameters up to which a model of one's own gets full curvature, a d x d array a client
 
 NOT_HERE = {
     "data": "the rows are what you pass",

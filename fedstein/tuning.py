@@ -17,6 +17,7 @@ from fedstein.data.dataset import fixed_split
 from fedstein.errors import FedsteinError, InputError
 from fedstein.runs.config import Config
 from fedstein.runs.files import disk_errors, read_json, write_json
+from fedstein.runs.folder import data_checksum
 from fedstein.runs.wiring import wire
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the default step size, where no grid is given
@@ -62,54 +63,20 @@ def try_step(config: Config, held: Dataset, step_size: float, seed: int) -> Tria
     return Trial(step_size, seed, *(tail[name]["mean"] for name in ("accuracy", "rmse", "nll")))
 
 
-def tune(config: Config, held: Dataset, grid: Sequence[float], seeds: int, out: Path) -> Iterator[list[Trial]]:
-    """All trials so far, after each; those in ``out`` are not run again."""
-    found = read_trials(out, key_of(config, held))
+def tune(config: Config, held: Dataset, grid: Sequence[float], seeds: int, out: Path) -> Iterator[Trial]:
+    """The trials one after another; those in ``out`` are not run again."""
+    key = key_of(config, held)
+    kept = {(trial.step_size, trial.seed): trial for trial in read_trials(out, key)}
     for seed in range(config.seed, config.seed + seeds):
         for step_size in grid:
-            if not any((t.step_size, t.seed) == (step_size, seed) for t in found):
-                found.append(try_step(config, held, step_size, seed))
-                write_trials(out, key_of(config, held), config, found)
-            yield found
-
-
-def best(trials: Sequence[Trial], grid: Sequence[float]) -> float | None:
-    """The step size with the best mean score over seeds; one that diverged with any seed is out."""
-
-    def score(step_size: float) -> float | None:
-        mine = [t for t in trials if t.step_size == step_size]
-        values = [t.accuracy if t.accuracy is not None else None if t.rmse is None else -t.rmse for t in mine]
-        return None if not values or None in values else float(np.mean([v for v in values if v is not None]))
-
-    scored = [(s, step_size) for step_size in grid if (s := score(step_size)) is not None]
-    return max(scored)[1] if scored else None
-
-
-def key_of(config: Config, held: Dataset) -> str:
-    """What trials must share to be compared: everything but the step size and the seed."""
-    plain = config.to_dict()
-    plain["seed"], plain["algorithm"]["step_size"] = 0, 0.0
-    rows = np.ascontiguousarray(held.test_x).tobytes()[:1_000_000] + str(held.train_x.shape).encode()
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode() + rows).hexdigest()
-
-
-def read_trials(out: Path, key: str) -> list[Trial]:
-    if not out.exists():
-        return []
-    content = read_json(out, "the trials of fedstein tune")
-    if not isinstance(content, dict) or content.get("key") != key:
-        raise InputError(f"{out} belongs to another tuning: its config or rows differ; choose another file with --out")
-    return [Trial(**trial) for trial in content["trials"]]
-
-
-def write_trials(out: Path, key: str, config: Config, trials: Sequence[Trial]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with disk_errors(out.parent):
-        write_json(out, {"key": key, "config": config.to_dict(), "trials": [trial._asdict() for trial in trials]})
+            if (step_size, seed) not in kept:
+                kept[step_size, seed] = try_step(config, held, step_size, seed)
+                write_trials(out, key, config, list(kept.values()))
+            yield kept[step_size, seed]
 
 
 def table(trials: Sequence[Trial], grid: Sequence[float]) -> list[dict[str, Any]]:
-    """A row a step size: means over its seeds."""
+    """A row a step size: means over its seeds, None where one of them diverged."""
 
     def mean(values: list[float | None]) -> float | None:
         return None if not values or None in values else float(np.mean([v for v in values if v is not None]))
@@ -120,3 +87,35 @@ def table(trials: Sequence[Trial], grid: Sequence[float]) -> list[dict[str, Any]
         scores = {name: mean([getattr(t, name) for t in mine]) for name in ("accuracy", "rmse", "nll")}
         rows.append({"step_size": step_size, "seeds": len(mine), **scores})
     return rows
+
+
+def best(trials: Sequence[Trial], grid: Sequence[float]) -> float | None:
+    """The step size with the best mean score over seeds; one that diverged with any seed is out."""
+    scored = [(row["accuracy"], row["step_size"]) for row in table(trials, grid) if row["accuracy"] is not None]
+    scored += [(-row["rmse"], row["step_size"]) for row in table(trials, grid) if row["rmse"] is not None]
+    return max(scored)[1] if scored else None
+
+
+def key_of(config: Config, held: Dataset) -> str:
+    """What trials must share to be compared: everything but the step size and the seed."""
+    plain = config.to_dict()
+    plain["seed"], plain["algorithm"]["step_size"] = 0, 0.0
+    return hashlib.sha256(json.dumps([plain, data_checksum(held)], sort_keys=True).encode()).hexdigest()
+
+
+def read_trials(out: Path, key: str) -> list[Trial]:
+    if not out.exists():
+        return []
+    content = read_json(out, "the trials of fedstein tune")
+    if not isinstance(content, dict) or content.get("key") != key:
+        raise InputError(f"{out} belongs to another tuning: its config or rows differ; choose another file with --out")
+    try:
+        return [Trial(**trial) for trial in content["trials"]]
+    except (KeyError, TypeError):
+        raise InputError(f"{out} is damaged: expected the trials of fedstein tune; remove it to start anew") from None
+
+
+def write_trials(out: Path, key: str, config: Config, trials: Sequence[Trial]) -> None:
+    with disk_errors(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(out, {"key": key, "config": config.to_dict(), "trials": [trial._asdict() for trial in trials]})

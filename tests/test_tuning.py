@@ -45,15 +45,18 @@ def test_held_out_rows_are_training_rows_of_every_label_and_no_longer_trained_on
 
 def test_trials_are_kept_and_not_run_again(covertype, config, tmp_path, monkeypatch):
     held, out, grid = hold_out(covertype, 0.1), tmp_path / "tune.json", [0.01, 0.1]
-    *_, trials = tune(config, held, grid, 1, out)
+    trials = list(tune(config, held, grid, 1, out))
     assert [(t.step_size, t.seed) for t in trials] == [(0.01, 0), (0.1, 0)]
     assert all(0.4 < t.accuracy < 1 for t in trials)
     monkeypatch.setattr("fedstein.tuning.try_step", lambda *_: pytest.fail("it was there already"))
-    *_, again = tune(config, held, grid, 1, out)
-    assert again == trials
+    assert list(tune(config, held, grid, 1, out)) == trials
     other = config.model_copy(update={"rounds": 5})
     with pytest.raises(InputError, match="another tuning"):
         next(tune(other, held, grid, 1, out))
+    for damage in ('{"key": 1', "[]"):
+        out.write_text(damage)
+        with pytest.raises(InputError):
+            next(tune(config, held, grid, 1, out))
 
 
 def test_the_score_is_of_the_held_out_rows(covertype, config):

@@ -30,9 +30,8 @@ class Algorithm(NamedTuple):
     tilted_ksd: Callable[[Array, Survey, State, Shard, int], Array]  # -> S(q, p~_k)
     # key, (particles, their kernel), state, shard, report rows -> how much a client disagrees with its own site
     innovation: Callable[[Array, tuple[Blocks, Array], State, Shard, int], Array] | None
-    train: Callable[
-        ..., tuple[Arrays, State]
-    ]  # key, received, state, shard, use all rows?, step scale -> update, state
+    # key, received, state, shard, whether to use all rows, step scale -> update, private state
+    train: Callable[..., tuple[Arrays, State]]
     shared: tuple[str, ...]  # the arrays of an update that the server remembers, and the client as part of its state
     apply: Callable[[Arrays, Accepted, Mapping[int, Arrays], Any], Arrays]  # ..., before, updates, step scale -> new
     total: Callable[[Arrays, Accepted], Arrays]  # the server's state with its sums worked out afresh

@@ -19,7 +19,7 @@ from fedstein.shard import Batch, Shard, minibatch, shuffled, whole
 from fedstein.sites.base import Site, State, Survey
 from fedstein.stein.adagrad import AdaGrad
 from fedstein.stein.discrepancy import ksd_in, norm_in
-from fedstein.stein.walk import walk_on
+from fedstein.stein.walk import walk
 
 
 def dsvgd(
@@ -79,17 +79,17 @@ def dsvgd(
 
         history = model.split(state["history"]) if keep_history else None
         taken = state["taken"] if keep_history else jnp.int32(0)
-        after, history = walk_on(
+        after, history = walk(
             steps,
             before,
             score,
             cavity.mixtures,
             site.direction,
             optimiser,
-            cavity.linear,
-            scale,
-            history,
-            taken,
+            linear=cavity.linear,
+            scale=scale,
+            history=history,
+            taken=taken,
         )
         fitted = site.refit(jax.random.fold_in(key, 1), before, after, state, shard)
         if keep_history:

@@ -91,7 +91,7 @@ def parallel_dsvgd(
             of_prior = jax.tree.map(lambda s: prior_weight * s, model.prior_score(theta))
             return jax.lax.scan(add, of_prior, (uploads, signs))[0]
 
-        return join(walk(steps, blocks, score, (), tilted_direction, optimiser, scale=scale))
+        return join(walk(steps, blocks, score, (), tilted_direction, optimiser, scale=scale)[0])
 
     return serial._replace(name="parallel_dsvgd", train=train, shared=("local",), apply=apply, serial=False)
 

@@ -12,16 +12,8 @@ from fedstein.algorithms.base import Algorithm
 from fedstein.algorithms.dsvgd import dsvgd
 from fedstein.models.base import Model
 from fedstein.sites.base import Site
-from fedstein.stein.adagrad import AdaGrad
 
 
-def pooled_svgd(
-    model: Model, site: Site, *, particles: int, steps: int, batch_size: int, temperature: float, optimiser: AdaGrad
-) -> Algorithm:
-    common: dict[str, Any] = {
-        "particles": particles,
-        "steps": steps,
-        "batch_size": batch_size,
-        "temperature": temperature,
-    }
-    return dsvgd(model, site, **common, optimiser=optimiser, keep_history=True)._replace(name="pooled_svgd")
+def pooled_svgd(model: Model, site: Site, **settings: Any) -> Algorithm:
+    """``settings`` are those of ``dsvgd``."""
+    return dsvgd(model, site, **settings, keep_history=True)._replace(name="pooled_svgd")

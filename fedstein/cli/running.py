@@ -117,6 +117,9 @@ def conclude(folder: Path, summary: dict[str, Any]) -> None:
     with console.capture() as table:
         console.print(grid)
     say(table.get().rstrip("\n"))
+    if settled := summary.get("settled"):
+        scores = ", ".join(f"{name} {number(settled[name])}" for name in ("accuracy", "rmse", "nll") if settled[name])
+        say(f"the posterior: particles settled on prior and sites after the last round, {scores}")
     rounds = summary["rounds"]
     say(
         f"{rounds} rounds in {summary['seconds']:.1f} s; per round {size(summary['bytes_down'] / rounds)} down, "

@@ -38,11 +38,12 @@ def tune_steps(
         )
     trials: list[Trial] = []
     try:
-        for done, trials in enumerate(tune(config, held, steps, seeds, out), start=1):
-            last = trials[-1]
-            score = last.accuracy if last.accuracy is not None else last.rmse
-            if not quiet and done <= len(trials):
-                say(f"{done}/{len(steps) * seeds}  step size {last.step_size:g}, seed {last.seed}: {number(score)}")
+        for trial in tune(config, held, steps, seeds, out):
+            trials.append(trial)
+            score = trial.accuracy if trial.accuracy is not None else trial.rmse
+            if not quiet:
+                where = f"{len(trials)}/{len(steps) * seeds}  step size {trial.step_size:g}, seed {trial.seed}"
+                say(f"{where}: {'diverged' if score is None else number(score)}")
     except KeyboardInterrupt:
         raise FedsteinError(f"stopped; the same command goes on where it stopped, with {out}") from None
     chosen = best(trials, steps)

@@ -48,7 +48,12 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
         return p * (1 - p)
 
     def diagonal_curvature(blocks: Blocks, x: Array, row_weights: Array, key: Array, samples: int) -> Blocks:
-        return (row_weights[:, None] * variances(blocks, x)).T @ (x * x), jnp.zeros_like(blocks[1])
+        spread = variances(blocks, x)
+        if samples:  # (y - p)^2 for labels drawn from the model, whose mean is p (1 - p)
+            p = jax.nn.sigmoid(x @ blocks[0].T)
+            drawn = jax.random.uniform(key, (samples, *p.shape), p.dtype) < p
+            spread = jnp.mean((drawn - p) ** 2, axis=0)
+        return (row_weights[:, None] * spread).T @ (x * x), jnp.zeros_like(blocks[1])
 
     def full_curvature(blocks: Blocks, x: Array, row_weights: Array) -> Array:
         share = jnp.full((blocks[0].shape[0],), 1 / blocks[0].shape[0], x.dtype)

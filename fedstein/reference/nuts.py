@@ -64,7 +64,7 @@ class Diagnostics(NamedTuple):
 def require_numpyro() -> None:
     """Refuse before any work is done."""
     try:
-        import numpyro  # noqa: F401
+        import numpyro  # noqa: F401 - whether it is there, as the sampler will import it
     except ImportError:
         raise InputError('the reference needs NumPyro, which is not installed: pip install "fedstein[nuts]"') from None
 

@@ -113,6 +113,8 @@ def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
     parts = []
     for key in keys:
         if key in config:
+            if key == "sites.kind" and config[key] == "none":  # the references are known by their algorithm
+                key = "algorithm.kind"
             name = key.rpartition(".")[2]
             parts.append(show(config[key]) if name == "kind" else f"{name}={show(config[key])}")
     return ", ".join(parts) or "base"

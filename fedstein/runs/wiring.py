@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -174,7 +174,7 @@ def refuse_too_large(config: Config, model: Model) -> None:
             raise InputError(
                 f"sites.kind = 'curvature' ({config.sites.structure}) with {config.partition.clients} clients and "
                 f"{model.dim} parameters needs up to {sites / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take "
-                "fewer particles, a smaller model, or sites.structure = 'diagonal'"
+                "fewer particles or a smaller model"
             )
     if needed > memory:
         raise InputError(
@@ -193,7 +193,8 @@ def federate(
     """Clients in this process; ``basis`` is that of a run that goes on, else it is found here where one is needed."""
     present = [rows for client, rows in enumerate(clients) if client not in (config.selection.barred or ())]
     if ALGORITHMS[config.algorithm.kind].pooled:
-        clients = present = [tuple(map(np.concatenate, zip(*present, strict=True)))]  # type: ignore[list-item]
+        x, y = (np.concatenate(arrays) for arrays in zip(*present, strict=True))
+        clients = present = [(x, y)]
         names = ["everybody"]
     if config.sites.structure == "eigen":
         if model.input_block is None:
@@ -210,7 +211,7 @@ def federate(
         if basis is None:
 
             def total(probe: np.ndarray | None) -> np.ndarray:
-                return sum(moments(x, probe) for x in inputs)  # type: ignore[return-value]
+                return reduce(np.add, (moments(x, probe) for x in inputs))
 
             basis = find_basis(total, inputs[0].shape[1], config.sites.rank or 0, config.seed)
     return serve(config, model, clients, names, basis)

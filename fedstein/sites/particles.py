@@ -37,7 +37,7 @@ def particle_site(model: Model, *, density: str, bandwidth: float, steps: int, o
     def refit(key: Array, before: Blocks, after: Blocks, state: State, shard: Shard) -> State:
         local = model.split(state["local"])  # eqn:tk: t_new = (q_new / q_old) t_old
         target = (Mixture(after, 1.0), Mixture(before, -1.0), Mixture(local, 1.0))
-        return {"local": join(walk(steps, local, None, target, direction, optimiser))}
+        return {"local": join(walk(steps, local, None, target, direction, optimiser)[0])}
 
     def survey(received: Arrays, blocks: Blocks) -> Survey:
         offset, origin = centred(blocks)

@@ -33,7 +33,7 @@ from fedstein.stein.adagrad import AdaGrad
 from fedstein.stein.bandwidth import median_bandwidth
 from fedstein.stein.kernels import centred, gram_distances, rbf_kernel
 from fedstein.stein.svgd import tilted_direction
-from fedstein.stein.walk import walk_on
+from fedstein.stein.walk import walk
 
 TOLERANCE = 0.02  # posterior sds
 BLOCK = 50  # steps between two looks at what is still to go
@@ -129,9 +129,11 @@ def prior_precision(model: Model, particles: Array) -> np.ndarray:
         return np.full(model.dim, -model.linear_prior_score)
     centre = jnp.mean(particles, axis=0, keepdims=True)
 
+    def score(theta: Array) -> Array:
+        return join(model.prior_score(cut(theta, model.widths)))
+
     def entry(index: Array) -> Array:
         along = jnp.zeros_like(centre).at[0, index].set(1)
-        score = lambda theta: join(model.prior_score(cut(theta, model.widths)))  # noqa: E731
         return -jax.jvp(score, (centre,), (along,))[1][0, index]
 
     return np.asarray(jax.jit(lambda indices: jax.lax.map(entry, indices))(jnp.arange(model.dim)), np.float64)
@@ -154,17 +156,16 @@ def walk_block(
     model: Model, site: Site, received: Arrays, frame: Frame, z: Array, history: Array, taken: Array, scale: Array
 ) -> tuple[Array, Array]:
     score = target_score(model, site, received, frame)
-    after, history = walk_on(
+    after, history = walk(
         BLOCK,
         (z,),
         lambda step, blocks: (score(blocks[0]),),
         (),
         tilted_direction,
         OPTIMISER,
-        None,
-        scale,
-        (history,),
-        taken,
+        scale=scale,
+        history=(history,),
+        taken=taken,
     )
     return after[0], history[0]
 

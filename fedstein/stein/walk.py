@@ -20,31 +20,20 @@ def walk(
     mixtures: tuple[Mixture, ...],
     direction: Callable[..., Particles],
     optimiser: AdaGrad,
+    *,
     linear: float | None = None,
     scale: Array | float = 1.0,
-) -> Particles:
-    """Move ``start`` by ``steps`` SVGD steps; ``score(step, blocks)`` is the part of the target that is no KDE,
-    ``linear`` a factor c of theta in the score that is not part of it (``svgd.tilted_direction``); ``scale`` multiplies
-    the optimiser's step size.
+    history: Particles | None = None,
+    taken: Array | int = 0,
+) -> tuple[Particles, Particles]:
+    """Move ``start`` by ``steps`` SVGD steps; returns the particles and the optimiser's history.
+
+    ``score(step, blocks)`` is the part of the target that is no KDE, ``linear`` a factor c of theta in the score that
+    is not part of it (``svgd.tilted_direction``). ``scale`` multiplies the optimiser's step size; ``history`` after
+    ``taken`` steps goes on with an earlier walk's.
 
     The loop keeps the particles relative to the mean of the start, where distances do not cancel in float32.
     """
-    return walk_on(steps, start, score, mixtures, direction, optimiser, linear, scale, None, 0)[0]
-
-
-def walk_on(
-    steps: int,
-    start: Particles,
-    score: Callable[[Array, Particles], Particles] | None,
-    mixtures: tuple[Mixture, ...],
-    direction: Callable[..., Particles],
-    optimiser: AdaGrad,
-    linear: float | None,
-    scale: Array | float,
-    history: Particles | None,
-    taken: Array | int,
-) -> tuple[Particles, Particles]:
-    """``walk`` that goes on with the optimiser's history after ``taken`` steps, and returns it too."""
     offset, origin = centred(start)
     shifted = tuple(mixture.relative_to(origin) for mixture in mixtures)
 

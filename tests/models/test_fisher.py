@@ -152,7 +152,9 @@ def close_to_the_mean(draws: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "autodiff"])
-@pytest.mark.parametrize(("name", "samples"), [("classifier 4", 1), ("classifier 4", 3), ("regressor 4", 2)])
+@pytest.mark.parametrize(
+    ("name", "samples"), [("blr", 2), ("classifier 4", 1), ("classifier 4", 3), ("regressor 4", 2)]
+)
 def test_sampled_labels_are_unbiased_and_never_negative(name: str, samples: int, closed: bool) -> None:
     case = CASES[name]()
     model = case.model if closed else case.model._replace(diagonal_curvature=None)

@@ -106,6 +106,11 @@ def test_seeds_apart_have_no_difference(make_run) -> None:
             ],
             ["curvature", "particles"],
         ),
+        (
+            # "none" says nothing to a reader: the references are known by their algorithm.
+            [{"sites.kind": "none", "algorithm.kind": "pooled_svgd", "sites.density": "-", "sites.bandwidth": 0.0}, {}],
+            ["pooled_svgd", "particles"],
+        ),
         ([{}], ["dsvgd, ksd"]),
     ],
 )

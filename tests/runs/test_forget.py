@@ -196,14 +196,14 @@ def test_a_late_joiner_starts_with_a_zero_site(make):
     wired = make(*FULL, "selection.kind=random", "rounds=12", "evaluate.every=12")
     early = wired.parts._replace(barred=frozenset({3}), rounds=6)
     state = protocol.first(early)
-    for state, record in protocol.play(early, state):  # noqa: B007, B020
+    for state, record in protocol.play(early, state):  # noqa: B007, B020 - the last state is what counts
         assert record["selected"] != [3]
     assert 3 not in state.accepted
     site = build_site(wired.config, wired.federation.model)
     for name, array in site.sums.cavity(state.server, state.accepted.get(3)).items():
         assert np.array_equal(array, state.server[name].astype(array.dtype))
     assert all(not np.any(array) for array in wired.federation.program.first_state.values())
-    for state, record in protocol.play(wired.parts, state):  # noqa: B007, B020
+    for state, record in protocol.play(wired.parts, state):  # noqa: B007, B020 - the last state is what counts
         pass
     assert 3 in state.accepted
     assert record["accuracy"] > 0.5
@@ -226,7 +226,7 @@ def test_forgetting_comes_near_a_run_that_never_had_the_client(covertype, tmp_pa
     model = build_model(config, covertype.train_x.shape[1], 2, "classification")
     never = federate(config, model, [(covertype.train_x[rows], covertype.train_y[rows]) for rows in kept])
     parts = make_parts(config, never.program, never.engine, lambda server: {})  # type: ignore[arg-type]
-    for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007
+    for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007 - the last state is what counts
         pass
     found = outcome(config, model, state.server)
     got = load_file(tmp_path / "new" / "posterior.safetensors")["particles"].mean(axis=0)

@@ -123,7 +123,7 @@ def test_forgetting_is_exact_for_a_gaussian_model(trained, linear_gaussian):
     posterior, clients = trained
     federation = federate(posterior.config, posterior.model, clients)
     parts = make_parts(posterior.config, federation.program, federation.engine, lambda server: {})
-    for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007
+    for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007 - the last state is what counts
         pass
     others = {client: site for client, site in state.accepted.items() if client != 2}
     sums = build_site(posterior.config, posterior.model).sums.total(state.server, others)

@@ -99,7 +99,7 @@ def test_a_factor_and_its_inverse_cancel(precision: Any) -> None:
 def adagrad_walk(score: Any, start: np.ndarray, steps: int, step_size: float) -> np.ndarray:
     batched = jax.vmap(jax.grad(score))
     run = jax.jit(
-        lambda x: walk(steps, x, lambda _, t: batched(t), (), tilted_direction, AdaGrad(step_size, 1e-9, decay=0.9))
+        lambda x: walk(steps, x, lambda _, t: batched(t), (), tilted_direction, AdaGrad(step_size, 1e-9, decay=0.9))[0]
     )
     return np.asarray(run(jnp.asarray(start)))
 
@@ -115,7 +115,7 @@ def test_walk_is_the_plain_loop(precision: Any) -> None:
     @jax.jit
     def walked(x: Array, centres: Array) -> Array:
         factor = stein.Mixture(centres, -1.0)
-        return walk(3, x, lambda n, t: scale * (1 + n) * score(t), (factor,), tilted_direction, optimiser)
+        return walk(3, x, lambda n, t: scale * (1 + n) * score(t), (factor,), tilted_direction, optimiser)[0]
 
     theta, history = x, None
     for number in range(3):

@@ -1,0 +1,58 @@
+"""The page that compares methods: paired differences, what it took to get there, from runs with known numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstein.report.load import Run
+from fedstein.reproduce.compare import comparison, costs, gap, reached, scores
+from fedstein.reproduce.plan import BEYOND
+
+
+def made(seed: int, accuracies: list[float]) -> Run:
+    """A finished run; every round costs 2 MB down, 1 MB up and a million row-gradients of each kind."""
+    work = {"train": 10**6, "site": 2 * 10**6, "report": 3 * 10**6}
+    rounds: list[dict[str, Any]] = [
+        {
+            "round": number,
+            "accuracy": accuracy,
+            "bytes_down": 2 * 10**6,
+            "bytes_up": 10**6,
+            "row_gradients": work,
+            "seconds": 0.5,
+        }
+        for number, accuracy in enumerate(accuracies, start=1)
+    ]
+    tail = {m: {"mean": accuracies[-1], "sd": 0.01} for m in ("accuracy", "nll", "ece")}
+    return Run(Path("run"), {"seed": seed}, rounds, {"tail": tail}, None)
+
+
+def test_the_difference_is_paired_by_seed():
+    ours, theirs = [made(0, [0.7]), made(1, [0.9])], [made(1, [0.8]), made(0, [0.6])]
+    assert gap(ours, theirs) == "+0.1000 (+0.1000 to +0.1000)"
+    assert gap(ours[:1], theirs) == "+0.1000"
+
+
+def test_costs_count_up_to_the_first_round_that_got_there():
+    run = made(0, [0.5, 0.7, 0.6, 0.8])
+    assert (reached(run, 0.7), reached(run, 0.75), reached(run, 0.9)) == (2, 4, None)
+    assert costs("pooled", [run], 0.7)[1:] == ["yes", "2", "4", "2", "2M", "4M", "6M", "0.50"]
+    assert costs("pooled", [run], 0.9)[1:4] == ["not reached", "4", "8"]
+
+
+def test_the_page_has_every_method_and_both_references():
+    arms = BEYOND["sites"].arms
+    curves = {("sites", "blr30", arm): [made(0, [0.5, 0.8]), made(1, [0.5, 0.8])] for arm in arms}
+    curves["sites", "blr30", "pooled"] = [made(0, [0.7, 0.9]), made(1, [0.7, 0.9])]
+    page = comparison("sites", ["blr30"], curves, "fedstein reproduce sites")
+    assert "## BLR, 30 clients: 2 rounds, 2 seeds" in page
+    assert "to reach an accuracy of 0.890" in page
+    assert page.count("| Curvature, KSD |") == 2
+    row = scores("curvature", {arm: curves["sites", "blr30", arm] for arm in arms})
+    assert row[1] == "0.8000"
+    assert row[5].startswith("-0.1000")
+    assert scores("pooled", {arm: curves["sites", "blr30", arm] for arm in arms})[5] == "–"
+    assert pytest.approx(0.01) == float(row[2])
