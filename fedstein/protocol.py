@@ -16,6 +16,7 @@ from fedstein.errors import FedsteinError
 from fedstein.metrics import METRICS
 from fedstein.seeds import CHOOSE, POOL, uniforms
 from fedstein.selection.base import Draw, Scheme
+from fedstein.selection.draws import capped_at_median
 
 Evaluate = Callable[[Arrays], dict[str, float | None]]  # the server's state -> the metrics of a round
 
@@ -42,6 +43,7 @@ class Parts(NamedTuple):
     evaluate_every: int
     total_every: int  # rounds after which the server's sums are worked out afresh
     barred: frozenset[int] = frozenset()  # clients that take no part
+    max_ratio: float = 0.0  # times the median of a round: what a report is capped at; 0: it is not
 
     @property
     def algorithm(self) -> Algorithm:
@@ -82,9 +84,12 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
     candidates = pick_candidates(parts, number)
     broadcast, values, report_rows = ask_candidates(parts, number, state.server, candidates, ledger)
     draws = uniforms(parts.seed, CHOOSE, number, count=len(candidates))
-    drawn: Draw = parts.scheme.draw(state.memory, candidates, values, draws)
+    counted, cut = (None, []) if values is None else capped_at_median(values, parts.max_ratio)
+    drawn: Draw = parts.scheme.draw(state.memory, candidates, counted, draws)
     server, accepted, failed, work = train_drawn(parts, number, state, drawn.order, broadcast, ledger)
     selected = list(accepted)
+    if not selected:
+        raise nobody_trained(number, failed)
     kept = {**state.accepted, **accepted}
     if number % parts.total_every == 0:
         server = parts.algorithm.total(server, kept)  # sums that are only ever added to would drift
@@ -101,6 +106,7 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
         "candidate_ids": candidates if len(candidates) < len(parts.engine.clients) else None,
         "probabilities": drawn.probabilities,
         "reports": values,
+        "faults": faults_of(parts, number, [candidates[i] for i in cut]),
         **metrics,
         "bytes_down": ledger.down,
         "bytes_up": ledger.up,
@@ -111,8 +117,9 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
 
 
 def pick_candidates(parts: Parts, number: int) -> list[int]:
-    """All clients, or a pool of them drawn at random; the barred ones never."""
-    everyone = [client.id for client in parts.engine.clients if client.id not in parts.barred]
+    """All clients, or a pool of them drawn at random; the barred ones never, nor those that the engine leaves out."""
+    absent = parts.barred | parts.engine.left_out(number)
+    everyone = [client.id for client in parts.engine.clients if client.id not in absent]
     if not parts.pool or parts.pool >= len(everyone):
         return everyone
     draws = uniforms(parts.seed, POOL, number, count=len(everyone))
@@ -182,6 +189,21 @@ def train_drawn(
 def is_finite(arrays: Arrays) -> bool:
     """Whether every number of a message is finite."""
     return all(bool(jnp.isfinite(jnp.sum(array)) or jnp.all(jnp.isfinite(array))) for array in arrays.values())
+
+
+def faults_of(parts: Parts, number: int, capped: Sequence[int]) -> dict[str, Any] | None:
+    """What went wrong in a round that went on all the same; null where nothing did."""
+    found = {**parts.engine.faults(number), "capped": list(capped)}
+    return {kind: clients for kind, clients in found.items() if clients} or None
+
+
+def nobody_trained(number: int, failed: Sequence[int]) -> FedsteinError:
+    """The sentence for a round in which every client that was asked failed."""
+    who = f"clients {', '.join(map(str, failed))} were asked and none" if failed else "there was nobody to ask, so none"
+    return FedsteinError(
+        f"round {number}: {who} trained; see which nodes are up and what their logs say, then resume: the rounds "
+        "before it and their checkpoint are kept"
+    )
 
 
 def diverged(number: int, who: str) -> FedsteinError:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fedstein.cli import say
 from fedstein.cli.running import number
-from fedstein.cli.start import start_jax
 from fedstein.runs.forgetting import forget, open_source
 from fedstein.sites.settle import TOLERANCE
+from fedstein.start import start_jax
 
 
 def forget_client(path: Path, client: int, out: Path, quiet: bool) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from fedstein import data
-from fedstein.cli.start import start_jax
 from fedstein.errors import InputError
 from fedstein.runs.files import disk_errors, write_bytes
 from fedstein.runs.folder import RunFolder
 from fedstein.runs.wiring import build_model
 from fedstein.sites.gaussian import DRAWS
+from fedstein.start import start_jax
 
 
 def predict_file(path: Path, file: Path, out: Path | None, posterior: str, draws: int | None) -> None:

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from fedstein.cli import say
 from fedstein.cli.reproducing import show_share
-from fedstein.cli.start import start_jax
 from fedstein.reference.nuts import ESS, RHAT, Sampler, require_numpyro
 from fedstein.reference.work import (
     Group,
@@ -22,6 +21,7 @@ from fedstein.reference.work import (
     sample_posterior,
     write_reference,
 )
+from fedstein.start import start_jax
 
 
 def reference_runs(paths: list[Path], sampler: Sampler, quiet: bool) -> None:

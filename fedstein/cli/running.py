@@ -11,12 +11,13 @@ from rich.table import Table
 
 from fedstein.cli import say
 from fedstein.cli.progress import show_progress
-from fedstein.cli.start import start_jax
 from fedstein.data import Dataset
+from fedstein.errors import InputError
 from fedstein.runs import runner
 from fedstein.runs.config import Config, check_names, check_section, merge, read_toml, resolve, with_preset
 from fedstein.runs.folder import refuse_used
 from fedstein.runs.wiring import facts_of, load_dataset, wire
+from fedstein.start import start_jax
 
 
 def read_config(
@@ -47,6 +48,11 @@ def new_run(
     quiet: bool,
 ) -> None:
     config, dataset = read_config(config_file, settings, seed, preset)
+    if config.engine.kind != "local":
+        raise InputError(
+            f"engine.kind = {config.engine.kind!r} needs nodes: use fedstein deploy demo to try it on this machine, or "
+            "fedstein deploy app for nodes elsewhere; fedstein run is for engine.kind = 'local'"
+        )
     folder = out or free_folder(config)
     refuse_used(folder)
     start_jax(config)

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from fedstein.cli import say
 from fedstein.cli.running import number, read_config
-from fedstein.cli.start import start_jax
 from fedstein.errors import FedsteinError, InputError
+from fedstein.start import start_jax
 from fedstein.tuning import FACTORS, Trial, best, hold_out, table, tune
 
 

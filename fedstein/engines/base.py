@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedstein.algorithms.base import Arrays
+from fedstein.client import ClientProgram
+from fedstein.sites.base import State
 
 
 class ClientInfo(NamedTuple):
@@ -23,8 +25,18 @@ class Engine(Protocol):
     is dropped. So a client's site never disagrees with what the server accepted.
     """
 
+    program: ClientProgram
+    states: dict[int, State]  # what a checkpoint keeps of each client that was ever selected
+    changed: set[int]  # those of them that the last checkpoint has not seen
+    remote: bool  # whether clients commit by what the last checkpoint says, so that every round needs one
+
     @property
     def clients(self) -> Sequence[ClientInfo]: ...
+
+    @property
+    def like(self) -> State:
+        """A state as ``states`` has them, for its names, shapes and dtypes."""
+        ...
 
     def ask(self, number: int, broadcast: Arrays, candidates: Sequence[int]) -> dict[int, Arrays]:
         """Steps 1 and 2: send the broadcast, collect the reports that arrive."""
@@ -36,4 +48,20 @@ class Engine(Protocol):
 
     def commit(self, number: int, clients: Sequence[int]) -> None:
         """The round is over; the updates of these clients were accepted."""
+        ...
+
+    def left_out(self, number: int) -> frozenset[int]:
+        """Clients that are not asked in this round because of what they did in earlier ones."""
+        ...
+
+    def faults(self, number: int) -> dict[str, Any]:
+        """What went wrong in this round although it went on, by kind; empty where nothing did."""
+        ...
+
+    def memory(self) -> dict[str, Any]:
+        """What the engine must know again after a resume, plain JSON."""
+        ...
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """The counterpart of ``memory``."""
         ...

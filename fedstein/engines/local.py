@@ -6,6 +6,7 @@ Clients are never vmapped together: that gives other bits, and on a CPU it is no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedstein.algorithms.base import Arrays
 from fedstein.client import ClientProgram
@@ -17,6 +18,8 @@ from fedstein.sites.base import State
 class LocalEngine:
     """States exist only for clients that were selected; ``changed`` names those a checkpoint has not seen yet."""
 
+    remote = False
+
     def __init__(self, program: ClientProgram, shards: Sequence[Shard], names: Sequence[str] | None = None):
         self.program, self.shards = program, list(shards)
         self.clients = [
@@ -25,6 +28,10 @@ class LocalEngine:
         self.states: dict[int, State] = {}
         self.changed: set[int] = set()
         self._pending: dict[int, State] = {}
+
+    @property
+    def like(self) -> State:
+        return self.program.first_state
 
     def ask(self, number: int, broadcast: Arrays, candidates: Sequence[int]) -> dict[int, Arrays]:
         seen = self.program.survey(broadcast)
@@ -41,3 +48,15 @@ class LocalEngine:
             self.states[client] = self._pending[client]
             self.changed.add(client)
         self._pending.clear()
+
+    def left_out(self, number: int) -> frozenset[int]:
+        return frozenset()
+
+    def faults(self, number: int) -> dict[str, Any]:
+        return {}
+
+    def memory(self) -> dict[str, Any]:
+        return {}
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        pass

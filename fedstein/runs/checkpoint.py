@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein.client import ClientProgram
-from fedstein.engines.local import LocalEngine
+from fedstein.engines.base import Engine
 from fedstein.errors import InputError
 from fedstein.protocol import RunState
 from fedstein.runs.config import Config
@@ -27,11 +27,12 @@ FORMAT = 1
 
 
 def fingerprint(config: Config) -> str:
-    """What makes a checkpoint belong to a run."""
-    return hashlib.sha256(config.to_toml().encode()).hexdigest()
+    """What makes a checkpoint belong to a run; how long clients are waited for does not."""
+    bare = config.model_copy(update={"engine": config.engine.computing()})
+    return hashlib.sha256(bare.to_toml().encode()).hexdigest()
 
 
-def save(folder: Path, config: Config, state: RunState, engine: LocalEngine) -> None:
+def save(folder: Path, config: Config, state: RunState, engine: Engine) -> None:
     """Write what changed since the last checkpoint, then swap the manifest."""
     path = folder / "manifest.json"
     known: dict[str, Any] = read_json(path, "a checkpoint")["clients"] if path.exists() else {}
@@ -48,6 +49,7 @@ def save(folder: Path, config: Config, state: RunState, engine: LocalEngine) -> 
             "server": server,
             "clients": {**known, **fresh},
             "memory": state.memory,
+            "engine": engine.memory(),
         }
         write_json(path, manifest)
     engine.changed.clear()
@@ -69,14 +71,17 @@ def sweep(folder: Path, manifest: Mapping[str, Any]) -> None:
                 path.unlink()
 
 
-def load(folder: Path, config: Config, engine: LocalEngine) -> RunState:
+def load(folder: Path, config: Config, engine: Engine) -> RunState:
     """The state of the last checkpoint; the engine gets its clients' states back."""
-    state, states = read(folder, config, engine.program, len(engine.clients))
+    state, states = read(folder, config, engine.program, len(engine.clients), engine.like)
     engine.states, engine.changed = states, set()
+    engine.recall(dict(read_json(folder / "manifest.json", "a checkpoint").get("engine") or {}))
     return state
 
 
-def read(folder: Path, config: Config, program: ClientProgram, clients: int) -> tuple[RunState, dict[int, State]]:
+def read(
+    folder: Path, config: Config, program: ClientProgram, clients: int, like_state: State | None = None
+) -> tuple[RunState, dict[int, State]]:
     """The state of the last checkpoint, and that of each of the ``clients`` that was selected before it."""
     path = folder / "manifest.json"
     manifest = read_json(path, "a checkpoint")
@@ -101,7 +106,7 @@ def read(folder: Path, config: Config, program: ClientProgram, clients: int) -> 
     for client, state in states.items():
         if not 0 <= client < clients:
             raise InputError(f"{path} names client {client}, but there are {clients} clients")
-        check_shapes(path, state, program.first_state)
+        check_shapes(path, state, program.first_state if like_state is None else like_state)
     # Sums stay on the host: JAX would cast float64 down in a float32 run, and multiply with other bits in any.
     back = {name: a if isinstance(like[name], np.ndarray) else jnp.asarray(a) for name, a in server.items()}
     placed = {client: {name: jnp.asarray(a) for name, a in state.items()} for client, state in states.items()}

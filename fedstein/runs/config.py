@@ -79,6 +79,8 @@ class Selection(Section):
     draw: Literal["proportional", "greedy", "pass", "aged"] | None = None
     pool: Count | None = None
     report_rows: Count | None = None
+    max_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    max_probability: Annotated[float, Field(gt=0, le=1)] | None = None
     barred: list[Count] | None = None
     order: Literal["given", "seeded", "reshuffled"] | None = None
 
@@ -100,6 +102,17 @@ class EngineSection(Section):
     kind: str
     threads: Annotated[int, Field(ge=0, le=256)]
     precision: Literal["float32", "float64"]
+    on_missing: Literal["wait", "proceed"] | None = None
+    report_timeout: PositiveFloat | None = None
+    train_timeout: PositiveFloat | None = None
+    start_timeout: PositiveFloat | None = None
+    patience: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    offences: Positive | None = None
+    leave_out: Count | None = None
+
+    def computing(self) -> EngineSection:
+        """Without how clients are reached and waited for: what the result depends on."""
+        return EngineSection(kind=self.kind, threads=self.threads, precision=self.precision)
 
 
 class Evaluate(Section):
@@ -300,12 +313,16 @@ def resolve(raw: Mapping[str, Any], facts: Facts) -> tuple[Config, list[str]]:
 
 def load_config(path: Path) -> Config:
     """The ``config.toml`` of a run folder, which spells everything out."""
-    raw = read_toml(path)
+    return whole_config(read_toml(path), str(path))
+
+
+def whole_config(raw: Mapping[str, Any], where: str) -> Config:
+    """A config with every key spelt out, from a run folder or from a server."""
     check_names(raw)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        raise InputError(f"{path} is not the config of a run: {sentence(error)}") from None
+        raise InputError(f"{where} is not the config of a run: {sentence(error)}") from None
 
 
 def sentence(error: ValidationError) -> str:

@@ -33,6 +33,18 @@ BY_KIND: dict[str, dict[str, dict[str, Any]]] = {
     "sites": {kind: info.settings for kind, info in SITES.items()},
     "selection": {kind: info.settings for kind, info in SCHEMES.items()},
     "algorithm": {kind: info.settings for kind, info in ALGORITHMS.items()},
+    "engine": {
+        "local": {},
+        "flower": {
+            "on_missing": "wait",
+            "report_timeout": 300.0,
+            "train_timeout": 900.0,
+            "start_timeout": 300.0,
+            "patience": 1800.0,
+            "offences": 3,
+            "leave_out": 10,
+        },
+    },
 }
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"sites": {"kind": "particles"}},  # and with it the paper's steps, start and density
@@ -43,7 +55,7 @@ ROUNDS = {"mnist": 60, "mnist-full": 60}
 
 def kinds(section: str) -> list[str]:
     """The valid values of ``section.kind``."""
-    return list({**BY_KIND, "engine": ["local"]}[section])
+    return list(BY_KIND[section])
 
 
 def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:

@@ -30,11 +30,15 @@ class Interrupted(FedsteinError):
     """The user stopped the run; it can go on later."""
 
 
-def start(wired: Wired, out: Path, on_round: OnRound) -> dict[str, Any]:
-    """A new run in a new folder; returns the summary."""
+def start(
+    wired: Wired, out: Path, on_round: OnRound, begun: Callable[[RunFolder], None] | None = None
+) -> dict[str, Any]:
+    """A new run in a new folder, of which ``begun`` is told; returns the summary."""
     state = first(wired.parts)  # what cannot be computed at all fails before there is a folder
     folder = RunFolder.create(out, wired.config, wired.engine.clients, wired.dataset, wired.federation.basis)
     with folder.locked():
+        if begun is not None:
+            begun(folder)
         return carry_on(folder, wired, state, on_round)
 
 
@@ -48,23 +52,42 @@ def open_run(path: Path) -> tuple[RunFolder, Config]:
     return folder, config
 
 
+def in_process(folder: RunFolder, config: Config) -> Wired:
+    """A run that goes on where all its rows are."""
+    if config.engine.kind != "local":
+        raise InputError(
+            f"{folder.path} is a run with engine.kind = {config.engine.kind!r}: its clients' sites are with its nodes; "
+            f"start those and continue it with flwr run and out = {str(folder.path)!r} (docs/deploy.md)"
+        )
+    dataset = load_dataset(config.to_dict())
+    folder.check_data(dataset)
+    return wire(config, dataset, folder.read_basis(config))
+
+
 def resume(
-    folder: RunFolder, config: Config, on_start: Callable[[int, list[str]], None], on_round: OnRound
+    folder: RunFolder,
+    config: Config,
+    on_start: Callable[[int, list[str]], None],
+    on_round: OnRound,
+    rewire: Callable[[RunFolder, Config], Wired] = in_process,
 ) -> dict[str, Any]:
     """Go on from the last checkpoint, or from the beginning where there is none yet.
 
-    ``on_start`` gets the rounds that are done and what has changed on the machine since.
+    ``on_start`` gets the rounds that are done and what has changed on the machine since; ``rewire`` makes the parts
+    anew.
     """
     with folder.locked():
-        return _resume(folder, config, on_start, on_round)
+        return _resume(folder, config, on_start, on_round, rewire)
 
 
 def _resume(
-    folder: RunFolder, config: Config, on_start: Callable[[int, list[str]], None], on_round: OnRound
+    folder: RunFolder,
+    config: Config,
+    on_start: Callable[[int, list[str]], None],
+    on_round: OnRound,
+    rewire: Callable[[RunFolder, Config], Wired],
 ) -> dict[str, Any]:
-    dataset = load_dataset(config.to_dict())
-    folder.check_data(dataset)
-    wired = wire(config, dataset, folder.read_basis(config))
+    wired = rewire(folder, config)
     if (folder.checkpoint / "manifest.json").exists():
         state = checkpoint.load(folder.checkpoint, config, wired.engine)
     else:
@@ -77,6 +100,7 @@ def _resume(
 def carry_on(folder: RunFolder, wired: Wired, state: RunState, on_round: OnRound) -> dict[str, Any]:
     """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind."""
     saved = state.round
+    every = 1 if wired.engine.remote else wired.config.checkpoint.every
 
     def save() -> None:
         nonlocal saved
@@ -96,7 +120,7 @@ def carry_on(folder: RunFolder, wired: Wired, state: RunState, on_round: OnRound
             folder.append(record)
             state = done
             on_round(record)
-            if state.round % wired.config.checkpoint.every == 0:
+            if state.round % every == 0:
                 save()
             if stopping() and state.round < wired.config.rounds:
                 save()

@@ -15,6 +15,7 @@ from fedstein import data
 from fedstein.algorithms import ALGORITHMS, Algorithm
 from fedstein.basis import Rotation, find_basis, inputs_of, moments, restore_particles, rotate
 from fedstein.client import ClientProgram
+from fedstein.engines.base import Engine
 from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
 from fedstein.models import MODELS, Model
@@ -36,7 +37,7 @@ class Federation(NamedTuple):
 
     model: Model  # as the clients use it: with rotated inputs where there is a basis
     program: ClientProgram
-    engine: LocalEngine
+    engine: Engine
     basis: Rotation | None
 
     def particles(self, state: RunState) -> np.ndarray:
@@ -57,7 +58,7 @@ class Wired(NamedTuple):
     evaluation: Evaluation
 
     @property
-    def engine(self) -> LocalEngine:
+    def engine(self) -> Engine:
         return self.federation.engine
 
 
@@ -154,13 +155,14 @@ def given_keys(settings: str) -> dict[str, Any]:
 
 def build_scheme(config: Config) -> Scheme:
     chosen = config.selection
-    return _scheme(chosen.kind, chosen.order, chosen.draw, tuple(chosen.barred or ()))
+    given = {"order": chosen.order, "draw": chosen.draw, "max_probability": chosen.max_probability}
+    settings = tuple((name, value) for name, value in given.items() if value is not None)
+    return _scheme(chosen.kind, settings, tuple(chosen.barred or ()))
 
 
 @lru_cache(maxsize=16)
-def _scheme(kind: str, order: str | None, draw: str | None, barred: tuple[int, ...]) -> Scheme:
-    given = {"order": order, "draw": draw}
-    return without(SCHEMES[kind].build(**{name: value for name, value in given.items() if value}), barred)
+def _scheme(kind: str, settings: tuple[tuple[str, Any], ...], barred: tuple[int, ...]) -> Scheme:
+    return without(SCHEMES[kind].build(**dict(settings)), barred)
 
 
 def refuse_too_large(config: Config, model: Model) -> None:
@@ -197,11 +199,7 @@ def federate(
         clients = present = [(x, y)]
         names = ["everybody"]
     if config.sites.structure == "eigen":
-        if model.input_block is None:
-            raise InputError(
-                f"sites.structure = 'eigen' needs a layer that multiplies the inputs, and model {model.name!r} has "
-                "none (input_block); use 'diagonal' or 'full'"
-            )
+        refuse_no_inputs(model)
         inputs = [model.prepare(x) for x, _ in present]
         if basis is not None and inputs_of(basis) != inputs[0].shape[1]:
             raise InputError(
@@ -217,6 +215,15 @@ def federate(
     return serve(config, model, clients, names, basis)
 
 
+def refuse_no_inputs(model: Model) -> None:
+    """``eigen`` rotates inputs; a model must have a layer that multiplies them."""
+    if model.input_block is None:
+        raise InputError(
+            f"sites.structure = 'eigen' needs a layer that multiplies the inputs, and model {model.name!r} has "
+            "none (input_block); use 'diagonal' or 'full'"
+        )
+
+
 def serve(
     config: Config,
     model: Model,
@@ -226,11 +233,18 @@ def serve(
 ) -> Federation:
     """``federate`` with everything found; without clients it is the server alone, which needs nobody's rows."""
     used = basis if config.sites.structure == "eigen" else None
-    prepared = model if used is None else model._replace(prepare=partial(prepare_rotated, used, model.prepare))
-    # The algorithm is built for the model without its rows' preparation, so that runs with other bases share it.
-    program = build_program(config, model, prepared)
+    program = program_in(config, model, used)
     engine = LocalEngine(program, [program.shard(x, y) for x, y in clients], names)
-    return Federation(prepared, program, engine, used)
+    return Federation(program.model, program, engine, used)
+
+
+def program_in(config: Config, model: Model, basis: Rotation | None) -> ClientProgram:
+    """What a client computes, with its inputs rotated where there is a basis.
+
+    The algorithm is built for the model without its rows' preparation, so that runs with other bases share it.
+    """
+    prepared = model if basis is None else model._replace(prepare=partial(prepare_rotated, basis, model.prepare))
+    return build_program(config, model, prepared)
 
 
 def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -249,7 +263,7 @@ def wire(config: Config, dataset: data.Dataset, basis: Rotation | None = None) -
     return Wired(config, dataset, parts, federation, evaluation)
 
 
-def make_parts(config: Config, program: ClientProgram, engine: LocalEngine, evaluation: Evaluation) -> Parts:
+def make_parts(config: Config, program: ClientProgram, engine: Engine, evaluation: Evaluation) -> Parts:
     return Parts(
         program=program,
         engine=engine,
@@ -260,6 +274,7 @@ def make_parts(config: Config, program: ClientProgram, engine: LocalEngine, eval
         pool=config.selection.pool or 0,
         evaluate_every=config.evaluate.every,
         total_every=config.checkpoint.every,
+        max_ratio=config.selection.max_ratio or 0.0,
         barred=frozenset(() if ALGORITHMS[config.algorithm.kind].pooled else config.selection.barred or ()),
     )
 

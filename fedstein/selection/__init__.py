@@ -21,22 +21,24 @@ class SchemeInfo(NamedTuple):
     sites: tuple[str, ...] = ()  # the kinds of sites it needs; empty: any
 
 
+# Settings of the schemes that ask; max_ratio 0 and max_probability 1 leave the reports and the law as they are.
+ASKING = {"pool": 0, "report_rows": 0, "max_ratio": 100.0, "max_probability": 1.0}
 SCHEMES: dict[str, SchemeInfo] = {
     "round_robin": SchemeInfo(round_robin, {"order": "given"}, "the clients in turn; asks nobody"),
     "random": SchemeInfo(random, {}, "every client with the same probability; asks nobody"),
     "ksd": SchemeInfo(
         ksd,
-        {"draw": "proportional", "pool": 0, "report_rows": 0},
+        {"draw": "proportional", **ASKING},
         "kernelized Stein discrepancy; a scalar from each candidate",
     ),
     "hip": SchemeInfo(
         hip,
-        {"draw": "proportional", "pool": 0, "report_rows": 0},
+        {"draw": "proportional", **ASKING},
         "Hilbert inner product; a score array from each candidate",
     ),
     "innovation": SchemeInfo(
         innovation,
-        {"draw": "pass", "pool": 0, "report_rows": 0},
+        {"draw": "pass", **ASKING},
         "how much a client's likelihood disagrees with its own site; a scalar from each candidate",
         ("curvature",),
     ),

@@ -22,7 +22,7 @@ class Rule(NamedTuple):
     """One drawing rule, as the three functions of a scheme that it decides."""
 
     first: Callable[[int, int], Memory]  # seed, number of clients -> memory
-    draw: Callable[[Memory, Sequence[int], Indicators, np.ndarray], Draw]  # ..., candidates, indicators, uniforms
+    draw: Callable[[Memory, Sequence[int], Indicators, np.ndarray, float], Draw]  # ..., candidates, ..., uniforms, most
     after: Callable[[Memory, Sequence[int], int, int], Memory]  # memory, selected, seed, number of clients
     about: str
 
@@ -36,15 +36,34 @@ def weigh(indicators: Indicators) -> tuple[np.ndarray, np.ndarray]:
     return weights / weights.max(), reported  # so that the sum of huge reports stays finite
 
 
-def proportional(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+def at_most(probabilities: np.ndarray, most: float) -> np.ndarray:
+    """The same distribution with no entry above ``most``: what is cut off goes to the others in proportion.
+
+    Others that have nothing share it equally; where even that is too much for everybody, all are equally likely.
+    """
+    count = len(probabilities)
+    if most * count <= 1:
+        return np.full(count, 1 / count)
+    capped = np.zeros(count, bool)
+    result = probabilities
+    while (result > most * (1 + 1e-12)).any():
+        capped |= result >= most
+        left, rest = 1 - most * capped.sum(), np.where(capped, 0.0, probabilities)
+        rest = rest / rest.sum() if rest.sum() > 0 else ~capped / (~capped).sum()
+        result = np.where(capped, most, rest * left)
+    return result
+
+
+def proportional(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray, most: float = 1.0) -> Draw:
     """Draws without replacement in proportion to the indicators (eqn:definition1, eqn:definition2).
 
     Negative indicators count as zero, missing and non-finite ones never win; with nothing left the draw is uniform
     over those that reported. An exponential race (the smallest E_k / P_k first) gives the order of sequential draws
     without replacement in one sort; clients with P_k = 0 come after, in random order, those without a report last.
+    No P_k is above ``most``.
     """
     weights, reported = weigh(indicators)
-    probabilities = weights / weights.sum()
+    probabilities = limited(weights / weights.sum(), reported, most)
     race = -np.log(uniforms)
     with np.errstate(divide="ignore", over="ignore"):
         finish = np.where(probabilities > 0, race / probabilities, np.inf)
@@ -52,15 +71,31 @@ def proportional(candidates: Sequence[int], indicators: Indicators, uniforms: np
     return Draw([candidates[i] for i in order], [float(p) for p in probabilities])
 
 
-def greedy(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
-    """The largest indicator first; those that are level in random order."""
+def limited(probabilities: np.ndarray, reported: np.ndarray, most: float) -> np.ndarray:
+    """``at_most`` among those that sent a report that counts; where nobody did, among all."""
+    if most >= 1:
+        return probabilities
+    heard = reported if reported.any() else np.ones(len(probabilities), bool)
+    result = np.zeros(len(probabilities))
+    result[heard] = at_most(probabilities[heard], most)
+    return result
+
+
+def greedy(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray, most: float = 1.0) -> Draw:
+    """The largest indicator first; those that are level in random order. Below 1, ``most`` is its probability."""
     weights, reported = weigh(indicators)
-    best = weights == weights.max()
+    best = (weights == weights.max()).astype(float)
+    if most < 1:
+        return proportional(
+            candidates, [b if ok else None for b, ok in zip(best, reported, strict=True)], uniforms, most
+        )
     order = np.lexsort((uniforms, -weights, ~reported))
     return Draw([candidates[i] for i in order], [float(p) for p in best / best.sum()])
 
 
-def in_passes(memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+def in_passes(
+    memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray, most: float = 1.0
+) -> Draw:
     """In proportion among the candidates not yet selected in this pass; when there are none, the next pass begins.
 
     ``passes`` says in which pass each client was last selected. Candidates go tier by tier, the oldest pass first,
@@ -74,7 +109,7 @@ def in_passes(memory: Memory, candidates: Sequence[int], indicators: Indicators,
     probabilities = [0.0] * len(tiers)
     for tier in sorted(set(tiers)):
         members = [i for i, own in enumerate(tiers) if own == tier]
-        drawn = proportional(members, [indicators[i] for i in members], uniforms[members])
+        drawn = proportional(members, [indicators[i] for i in members], uniforms[members], most)
         if not order:
             for i, p in zip(members, drawn.probabilities or [], strict=True):
                 probabilities[i] = p
@@ -91,14 +126,16 @@ def after_passes(memory: Memory, selected: Sequence[int], seed: int, clients: in
     return {"passes": passes}
 
 
-def aged(memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+def aged(
+    memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray, most: float = 1.0
+) -> Draw:
     """In proportion to indicator x age, the number of rounds since the client was last selected or since the start."""
     weights, reported = weigh(indicators)
     if not any(v is not None and np.isfinite(v) and v > 0 for v in indicators):
-        return proportional(candidates, indicators, uniforms)  # nothing to weigh: uniform
+        return proportional(candidates, indicators, uniforms, most)  # nothing to weigh: uniform
     ages = [memory["rounds"] + 1 - memory["last"][client] for client in candidates]
     scaled = [w * age if ok else None for w, age, ok in zip(weights.tolist(), ages, reported, strict=True)]
-    return proportional(candidates, scaled, uniforms)
+    return proportional(candidates, scaled, uniforms, most)
 
 
 def after_aged(memory: Memory, selected: Sequence[int], seed: int, clients: int) -> Memory:
@@ -108,9 +145,29 @@ def after_aged(memory: Memory, selected: Sequence[int], seed: int, clients: int)
     return {"rounds": rounds, "last": last}
 
 
-def forgetful(law: Callable[[Sequence[int], Indicators, np.ndarray], Draw], about: str) -> Rule:
+def forgetful(law: Callable[[Sequence[int], Indicators, np.ndarray, float], Draw], about: str) -> Rule:
     """A rule that remembers nothing."""
     return Rule(no_memory, lambda memory, *given: law(*given), no_memory, about)
+
+
+def drawing(rule: Rule, most: float) -> Callable[..., Draw]:
+    """The rule's ``draw`` as a scheme has it, with the most that one client can claim."""
+
+    def draw(memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
+        return rule.draw(memory, candidates, indicators, uniforms, most)
+
+    return draw
+
+
+def capped_at_median(indicators: Indicators, ratio: float) -> tuple[list[float | None], list[int]]:
+    """No indicator above ``ratio`` times the median of those that arrived, and which ones were cut; 0: none is.
+
+    A median that is not positive says nothing about size, so nothing is cut then.
+    """
+    arrived = [value for value in indicators if value is not None]
+    limit = ratio * float(np.median(arrived)) if arrived and ratio else 0.0
+    cut = [i for i, value in enumerate(indicators) if value is not None and limit > 0 and value > limit]
+    return [limit if i in cut else value for i, value in enumerate(indicators)], cut
 
 
 DRAWS: dict[str, Rule] = {

@@ -13,12 +13,12 @@ from jax import Array
 from fedstein import stein
 from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.selection.base import Scheme
-from fedstein.selection.draws import DRAWS
+from fedstein.selection.draws import DRAWS, drawing
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
 
-def hip(draw: str = "proportional") -> Scheme:
+def hip(draw: str = "proportional", max_probability: float = 1.0) -> Scheme:
     def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
         return algorithm.broadcast(server)
 
@@ -32,4 +32,4 @@ def hip(draw: str = "proportional") -> Scheme:
         return [float(v) for v in stein.mean_hips(broadcast["particles"], [report["score"] for report in reports])]
 
     rule = DRAWS[draw]
-    return Scheme("hip", broadcast, survey, report, indicators, rule.first, rule.draw, rule.after)
+    return Scheme("hip", broadcast, survey, report, indicators, rule.first, drawing(rule, max_probability), rule.after)

@@ -15,13 +15,13 @@ from jax import Array
 
 from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.selection.base import Scheme
-from fedstein.selection.draws import DRAWS
+from fedstein.selection.draws import DRAWS, drawing
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 from fedstein.stein.discrepancy import kernel_of
 
 
-def innovation(draw: str = "pass") -> Scheme:
+def innovation(draw: str = "pass", max_probability: float = 1.0) -> Scheme:
     def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
         return algorithm.broadcast(server)
 
@@ -37,4 +37,6 @@ def innovation(draw: str = "pass") -> Scheme:
         return [float(report["innovation"]) for report in reports]
 
     rule = DRAWS[draw]
-    return Scheme("innovation", broadcast, survey, report, indicators, rule.first, rule.draw, rule.after)
+    return Scheme(
+        "innovation", broadcast, survey, report, indicators, rule.first, drawing(rule, max_probability), rule.after
+    )

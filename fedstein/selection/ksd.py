@@ -9,12 +9,12 @@ from jax import Array
 
 from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.selection.base import Scheme
-from fedstein.selection.draws import DRAWS
+from fedstein.selection.draws import DRAWS, drawing
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
 
-def ksd(draw: str = "proportional") -> Scheme:
+def ksd(draw: str = "proportional", max_probability: float = 1.0) -> Scheme:
     def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
         return algorithm.tilted_broadcast(server)
 
@@ -28,4 +28,4 @@ def ksd(draw: str = "proportional") -> Scheme:
         return [float(report["ksd"]) for report in reports]
 
     rule = DRAWS[draw]
-    return Scheme("ksd", broadcast, survey, report, indicators, rule.first, rule.draw, rule.after)
+    return Scheme("ksd", broadcast, survey, report, indicators, rule.first, drawing(rule, max_probability), rule.after)

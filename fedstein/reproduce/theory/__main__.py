@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 from fedstein.cli import fail
-from fedstein.cli.start import start_jax
 from fedstein.errors import FedsteinError
 from fedstein.reproduce.theory.run import play_and_look
 from fedstein.runs.config import read_toml, resolve
 from fedstein.runs.wiring import facts_of, load_dataset, wire
+from fedstein.start import start_jax
 
 try:
     raw = read_toml(Path(sys.argv[1]))

@@ -11,6 +11,7 @@ from typing import Any
 
 import tomli_w
 
+from fedstein.engines.local import LocalEngine
 from fedstein.protocol import RunState, first, play
 from fedstein.reproduce.plan import SETTINGS, Job
 from fedstein.reproduce.theory.measure import Look, Steps, Target, look
@@ -84,6 +85,7 @@ def play_and_look(wired: Wired, folder: Path) -> None:
 
 def look_at(wired: Wired, target: Target, steps: Steps, state: RunState) -> Look:
     """The round's particles and every client's site, as they are before the round."""
+    assert isinstance(wired.engine, LocalEngine), "it looks into every client"
     fresh = wired.parts.program.first_state
     sites = [(wired.engine.states.get(client.id) or fresh)["local"] for client in wired.engine.clients]
     return look(target, steps, state.server["particles"], sites, wired.engine.shards)

@@ -1,0 +1,149 @@
+"""A run over nodes: gather them, set them up, then the same round loop and run folder as in process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedstein import data
+from fedstein.algorithms import ALGORITHMS
+from fedstein.basis import Rotation, find_basis
+from fedstein.engines.flower.engine import FlowerEngine, Office
+from fedstein.engines.flower.events import Events
+from fedstein.engines.flower.post import Post
+from fedstein.engines.flower.roster import Roster
+from fedstein.errors import FedsteinError, InputError
+from fedstein.models import Model
+from fedstein.predictive import Evaluation
+from fedstein.runs import runner
+from fedstein.runs.config import Config, resolve
+from fedstein.runs.files import disk_errors, read_json, write_json
+from fedstein.runs.folder import RunFolder, refuse_used
+from fedstein.runs.wiring import (
+    Federation,
+    Wired,
+    build_model,
+    facts_of,
+    load_dataset,
+    make_parts,
+    program_in,
+    refuse_no_inputs,
+    refuse_too_large,
+)
+from fedstein.start import start_jax
+
+OnRound = Callable[[Mapping[str, Any]], None]
+
+
+def run_over(post: Post, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound) -> dict[str, Any]:
+    """A new run, or one that goes on where ``out`` holds an unfinished one; returns the summary."""
+    raw = {**raw, "engine": {**raw.get("engine", {}), "kind": "flower"}}
+    if (out / "config.toml").exists():
+        return go_on(post, raw, out, events, on_round)
+    refuse_used(out)
+    dataset = load_dataset(raw)
+    config, notes = resolve(raw, facts_of(dataset))
+    for note in notes:
+        events.note("note", reason=note)
+    start_jax(config)
+    wired, roster = wire_over(post, config, dataset, events, uuid.uuid4().hex, {}, None)
+
+    def begun(folder: RunFolder) -> None:
+        keep_records(folder, events, roster)
+
+    return runner.start(wired, out, on_round, begun)
+
+
+def go_on(post: Post, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound) -> dict[str, Any]:
+    """Resume; how long clients are waited for may be another than before, all else is the folder's own."""
+    folder, config = runner.open_run(out)
+    if config.engine.kind != "flower":
+        raise InputError(f"{out} is a run in process; continue it with: fedstein resume {out}")
+    given = {key: entry for key, entry in raw["engine"].items() if key not in ("kind", "threads", "precision")}
+    config = config.model_copy(update={"engine": config.engine.model_copy(update=given)})
+    start_jax(config)
+
+    def rewire(folder: RunFolder, config: Config) -> Wired:
+        dataset = load_dataset(config.to_dict())
+        folder.check_data(dataset)
+        manifest = folder.checkpoint / "manifest.json"
+        memory = dict(read_json(manifest, "a checkpoint").get("engine") or {}) if manifest.exists() else {}
+        run = str(memory.get("run") or uuid.uuid4().hex)
+        wired, roster = wire_over(post, config, dataset, events, run, memory, folder.read_basis(config))
+        keep_records(folder, events, roster)
+        return wired
+
+    def announce(done: int, changes: list[str]) -> None:
+        events.note("continuing", number=done + 1, changed=changes)
+
+    return runner.resume(folder, config, announce, on_round, rewire)
+
+
+def keep_records(folder: RunFolder, events: Events, roster: Roster) -> None:
+    """From now on events go to the folder, and ``clients.json`` knows of clients that join."""
+    events.open(folder.path / "events.jsonl")
+
+    def write_clients() -> None:
+        with disk_errors(folder.path):
+            write_json(folder.path / "clients.json", [info._asdict() for info in roster.infos])
+
+    roster.on_join = write_clients
+    write_clients()
+
+
+def wire_over(
+    post: Post,
+    config: Config,
+    dataset: data.Dataset,
+    events: Events,
+    run: str,
+    memory: Mapping[str, Any],
+    basis: Rotation | None,
+) -> tuple[Wired, Roster]:
+    """Gather the nodes and set them up; ``memory`` and ``basis`` are those of a run that goes on."""
+    if ALGORITHMS[config.algorithm.kind].pooled:
+        raise InputError(
+            f"algorithm.kind = {config.algorithm.kind!r} needs everybody's rows in one place; use fedstein run for it"
+        )
+    model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
+    refuse_too_large(config, model)
+    settings, text = config.engine, config.to_toml()
+    roster = Roster(post, run, text, config.partition.clients, events, settings.report_timeout or 60.0)
+    roster.recall(dict(memory))
+    roster.gather(settings.start_timeout or 60.0, settings.on_missing == "wait")
+    office = Office(post, roster, settings, run, text, events)
+    inputs = dataset.train_x.shape[1]
+    if config.sites.structure == "eigen":
+        refuse_no_inputs(model)
+        known = basis is not None
+        basis = basis or federated_basis(office, config, model, inputs)
+        office.use_setup({name: np.asarray(array) for name, array in basis.items()}, known)
+    program = program_in(config, model, basis)
+    engine = FlowerEngine(office, program, inputs)
+    evaluation = Evaluation(program.model, dataset)
+    federation = Federation(program.model, program, engine, basis)
+    parts = make_parts(config, program, engine, evaluation)
+    return Wired(config, dataset, parts, federation, evaluation), roster
+
+
+def federated_basis(office: Office, config: Config, model: Model, inputs: int) -> Rotation:
+    """The eigenvectors of the clients' summed second moments; the server uses nothing but the sums."""
+    width = model.prepare(np.zeros((1, inputs), np.float32)).shape[1]
+    barred = config.selection.barred or ()
+
+    def total(probe: np.ndarray | None) -> np.ndarray:
+        shape = (width, width if probe is None else probe.shape[1])
+        arrays = {} if probe is None else {"probe": probe}
+        present = [info.id for info in office.roster.infos if info.rows and info.id not in barred]
+        limit = office.settings.report_timeout or 60.0
+        found = office.request("sums", 0, present, arrays, {"moments": (shape, "float64")}, limit, need_one=True)
+        if not found.replies:
+            raise FedsteinError(f"no client sent its second moments: {found.missing or found.rejected}")
+        return reduce(np.add, (found.replies[k].arrays["moments"] for k in present if k in found.replies))
+
+    return find_basis(total, width, config.sites.rank or 0, config.seed)

@@ -1,0 +1,141 @@
+"""A node's private state on its own disk: the site that the server accepted last, and one that is pending.
+
+A node that has trained writes its new site as *pending*. Every request names the receipt of what the server accepted
+last; the node then promotes its pending site, keeps its committed one, or says that it has neither. So a site never
+disagrees with what the server accepted, whenever either side is killed. Files are replaced in one step and carry their
+run, client, round and checksum; one that is damaged or belongs elsewhere is refused, never guessed at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from safetensors.numpy import save
+
+from fedstein.engines.flower.letters import digest
+from fedstein.errors import FedsteinError, InputError
+from fedstein.runs.files import unpack, write_bytes
+from fedstein.sites.base import Arrays
+
+FORMAT = "fedstein state 1"
+NOTHING = ""  # the receipt of a client that was never accepted
+
+
+class OutOfSync(FedsteinError):
+    """The node does not have the site that the server accepted last."""
+
+
+class Kept(NamedTuple):
+    """One file: what was computed in a round, from what, and the receipt that the server got for it."""
+
+    round: int
+    receipt: str
+    asked: str  # digest of what it was computed from
+    state: Arrays
+    update: Arrays
+
+
+class Store:
+    """The files of one run in a node's state folder."""
+
+    def __init__(self, folder: Path, run: str, client: int):
+        self.folder, self.run, self.client = folder / run, run, client
+        self.committed_file = self.folder / "committed.safetensors"
+        self.pending_file = self.folder / "pending.safetensors"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One request at a time: a request that comes again while the first is still at work waits for it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def sync(self, receipt: str, restored: Kept | None = None) -> Arrays | None:
+        """The site of that receipt, None before the first; what is pending and was not accepted stays for a retry."""
+        committed = self.read(self.committed_file)
+        if receipt == (committed.receipt if committed else NOTHING):
+            return committed.state if committed else None
+        pending = self.read(self.pending_file)
+        if pending and pending.receipt == receipt:
+            os.replace(self.pending_file, self.committed_file)
+            return pending.state
+        if restored is not None and restored.receipt == receipt:
+            self.write(self.committed_file, restored)
+            return restored.state
+        have = f"that of round {committed.round}" if committed else "none"
+        raise OutOfSync(f"the server accepted another site than this node has: here is {have}")
+
+    def pending(self) -> Kept | None:
+        return self.read(self.pending_file)
+
+    def write_pending(self, kept: Kept) -> None:
+        self.write(self.pending_file, kept)
+
+    def keep(self, name: str, arrays: Arrays, number: int = 0) -> None:
+        """Arrays of the server's that later requests refer to by their digest."""
+        self.write(self.folder / f"{name}.safetensors", Kept(number, digest(arrays), "", arrays, {}))
+
+    def kept(self, name: str, receipt: str) -> Arrays | None:
+        """Arrays that ``keep`` wrote, if they have that digest."""
+        found = self.read(self.folder / f"{name}.safetensors")
+        return found.state if found and found.receipt == receipt else None
+
+    def write(self, path: Path, kept: Kept) -> None:
+        arrays = {
+            **{f"state/{k}": a for k, a in kept.state.items()},
+            **{f"update/{k}": a for k, a in kept.update.items()},
+        }
+        plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+        about = {
+            "format": FORMAT,
+            "run": self.run,
+            "client": str(self.client),
+            "round": str(kept.round),
+            "receipt": kept.receipt,
+            "asked": kept.asked,
+            "sha256": digest(plain),
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, save(plain, metadata=about))
+
+    def read(self, path: Path) -> Kept | None:
+        """A file's content; None where there is no file."""
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error}") from None
+        arrays = unpack(content, path)
+        try:
+            length = int.from_bytes(content[:8], "little")
+            about = json.loads(content[8 : 8 + length])["__metadata__"]
+            found, number = (about["format"], about["run"], about["client"]), int(about["round"])
+            receipt, asked, sha256 = str(about["receipt"]), str(about["asked"]), about["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is damaged or foreign: it does not say whose state it is ({error!r})") from None
+        if found != (FORMAT, self.run, str(self.client)):
+            raise InputError(
+                f"{path} is foreign: expected {FORMAT!r} of run {self.run} and client {self.client}, got {found}; "
+                "move it away, or give this node its own state-dir"
+            )
+        if digest(arrays) != sha256:
+            raise InputError(f"{path} is damaged: its checksum is another one; restore it, or move it away")
+        parts: dict[str, Arrays] = {"state": {}, "update": {}}
+        for name, array in arrays.items():
+            group, _, own = name.partition("/")
+            if group not in parts or not own:
+                raise InputError(f"{path} is foreign: it holds an array {name!r}; move it away")
+            parts[group][own] = array
+        return Kept(number, receipt, asked, parts["state"], parts["update"])

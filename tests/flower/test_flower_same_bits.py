@@ -1,0 +1,70 @@
+"""One algorithm, two engines: the same lines and the same posterior, bit for bit, over real serialised messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BLR, BNN, Fleet, events, in_process, lines, settings
+
+SITES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "particles-log": (BNN, {"kind": "particles", "density": "log"}),
+    "particles-reference": (BLR, {"kind": "particles", "density": "reference"}),
+    "full": (BLR, {"kind": "curvature", "structure": "full"}),
+    "diagonal": (BNN, {"kind": "curvature", "structure": "diagonal"}),
+    "eigen": (BNN, {"kind": "curvature", "structure": "eigen"}),
+    "eigen-low-rank": (BNN, {"kind": "curvature", "structure": "eigen", "rank": 5}),
+}
+SCHEMES = ("round_robin", "random", "ksd", "hip", "innovation")
+PAIRS = [(s, k) for k in SITES for s in SCHEMES if not (s == "innovation" and k.startswith("particles"))]
+
+
+def assert_same(fleet: Fleet, raw: dict[str, Any], folder: Path) -> None:
+    here, there = in_process(raw, folder / "local"), fleet.run(raw, folder / "flower")
+    assert lines(here) == lines(there)
+    for name in ("posterior.safetensors", "clients.json"):
+        assert (here / name).read_bytes() == (there / name).read_bytes()
+
+
+@pytest.mark.parametrize(("scheme", "kind"), PAIRS)
+def test_every_scheme_with_every_kind_of_sites(fleet: Fleet, tmp_path: Path, scheme: str, kind: str) -> None:
+    base, sites = SITES[kind]
+    assert_same(fleet, settings(base, sites=sites, selection={"kind": scheme}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"selection": {"kind": "ksd", "per_round": 2}},
+        {"selection": {"kind": "hip", "pool": 2, "report_rows": 10, "draw": "aged"}},
+        {"algorithm": {"kind": "parallel_dsvgd"}},
+        {"algorithm": {"kind": "parallel_dsvgd"}, "sites": {"kind": "particles"}},
+        {"algorithm": {"kind": "fedavg", "particles": 1}},
+        {"selection": {"kind": "ksd", "barred": [1], "max_probability": 0.6}},
+    ],
+    ids=["two-a-round", "pool", "parallel", "parallel-particles", "fedavg", "barred"],
+)
+def test_other_ways_to_play_a_round(fleet: Fleet, tmp_path: Path, more: dict[str, Any]) -> None:
+    assert_same(fleet, settings(BNN, **more), tmp_path)
+
+
+def test_messages_are_the_fewest_that_the_scheme_allows(fleet: Fleet, tmp_path: Path) -> None:
+    """Round robin: one a round. KSD: one report of each candidate and one training. Beside them one hello a node."""
+    fleet.run(settings(BLR, selection={"kind": "round_robin"}), tmp_path / "a")
+    assert len(fleet.grid.sent) == 3 + 4
+    fleet.grid.sent.clear()
+    out = fleet.run(settings(BLR, selection={"kind": "ksd"}), tmp_path / "b")
+    assert len(fleet.grid.sent) == 3 + 4 * (3 + 1)
+    assert {event["event"] for event in events(out)} == {"joined"}  # nothing was asked twice
+
+
+def test_nothing_on_the_wire_is_a_pickle(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.run(settings(BNN), tmp_path / "run")
+    kinds = {
+        array.stype
+        for message in fleet.grid.sent
+        for record in message.content.array_records.values()
+        for array in record.values()
+    }
+    assert kinds == {"fedstein.raw"}
