@@ -17,6 +17,10 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Datasets: what there is, and fetching the full ones.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+deploy_app = typer.Typer(
+    help="Fedstein on Flower: clients in processes of their own. Needs fedstein[flower].", no_args_is_help=True
+)
+app.add_typer(deploy_app, name="deploy")
 
 Set = Annotated[
     list[str] | None,
@@ -212,3 +216,51 @@ def data_get(name: Annotated[str, typer.Argument(metavar="NAME", help="covertype
 
     path = data.get(name, progress=say)
     print(f"ready: {path}")
+
+
+@deploy_app.command("demo")
+def deploy_demo(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="As for run.")] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="Clients, each a SuperNode; default: 3.")] = None,
+    settings: Set = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set seed=S.")] = None,
+    preset: Preset = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in only nodes with a registered key.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The run folder: new, empty, or of a demo that goes on.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """A SuperLink and SuperNodes as real processes on this machine: run the config through them, then stop them."""
+    from fedstein.cli.deploying import demo
+
+    demo(config, settings or [], seed, preset, clients, tls, out, quiet)
+
+
+@deploy_app.command("app")
+def deploy_app_folder(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the app goes: a pyproject.toml.")],
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="As for run.")] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="Same as --set partition.clients=K.")] = None,
+    settings: Set = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set seed=S.")] = None,
+    preset: Preset = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder, on the server's machine.")] = None,
+    host: Annotated[str, typer.Option(help="How nodes reach the link.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+) -> None:
+    """Write the app folder for flwr run, and print the commands for the link and for each node."""
+    from fedstein.cli.deploying import make_app
+
+    make_app(folder, config, settings or [], seed, preset, clients, out, host, port)
+
+
+@deploy_app.command("certs")
+def deploy_certs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    host: Annotated[list[str] | None, typer.Option(help="A name or address of the link; may be repeated.")] = None,
+    nodes: Annotated[str, typer.Option(metavar="N|NAME,...", help="Node keys to make.")] = "3",
+    days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 90,
+) -> None:
+    """A CA, a link certificate and node keys for trials; real deployments bring their own."""
+    from fedstein.cli.deploying import make_certs
+
+    make_certs(folder, host or [], nodes, days)

@@ -274,9 +274,13 @@ class Fleet:
         """Stop the run."""
         self.command.stop(run)
 
+    def apps(self, name: str) -> list[int]:
+        """The client processes of a node, or the server process (``name="superexec"``)."""
+        return [number for number, line in self._programs[name].commands().items() if re.search(r"flwr-\w+app", line)]
+
     def kill_apps(self, name: str) -> int:
         """``kill -9`` of the client process of a node, or of the server process (``name="superexec"``); how many."""
-        apps = [number for number, line in self._programs[name].commands().items() if re.search(r"flwr-\w+app", line)]
+        apps = self.apps(name)
         for number in apps:
             self.supervisor.kill(number)
         return len(apps)
