@@ -16,6 +16,7 @@ from fedstein.cli.progress import show_progress
 from fedstein.cli.running import conclude, free_folder, headline, read_config
 from fedstein.engines.flower.appdir import flatten, write_app
 from fedstein.engines.flower.certs import make_certificates, next_steps, node_names
+from fedstein.engines.flower.command import Value
 from fedstein.engines.flower.howto import print_commands
 from fedstein.engines.flower.processes import EXEC, Fleet, Tls
 from fedstein.errors import FedsteinError, InputError
@@ -48,7 +49,7 @@ def demo(
     out: Path | None,
     quiet: bool,
 ) -> None:
-    """Start a link and nodes here, run the config through them, stop everything; goes on where ``out`` is unfinished."""
+    """Start a link and nodes here, run the config through them, stop everything; an unfinished ``out`` goes on."""
     if out is not None and (out / "config.toml").exists():
         folder, config = unfinished(out, config_file, settings, seed, preset, clients)
     else:
@@ -104,8 +105,8 @@ def through_fleet(config: Config, folder: Path, work: Path, tls: bool, quiet: bo
             key = certificates / f"node-{name}.key" if tls else None
             if tls:
                 fleet.register(certificates / f"node-{name}.pub", name)
-            node = {"partition-id": client, "num-partitions": len(names), "state-dir": str(work / "state" / name)}
-            fleet.start_node(name, {"name": name, **node}, key, wait=tls)
+            node: dict[str, Value] = {"name": name, "partition-id": client, "state-dir": str(work / "state" / name)}
+            fleet.start_node(name, node, key, wait=tls)
         run = fleet.submit(app)
         with show_progress(config.rounds, quiet) as on_round:
             follow(fleet, run, folder, on_round, quiet)

@@ -51,6 +51,7 @@ class Node(NamedTuple):
     state_dir: Path
     partition: int | None = None  # which client of the config's partition it plays, in a trial
     data: str = ""  # its own file
+    partitions: int | None = None  # how many clients it takes the trial to have
 
 
 class Missing(FedsteinError):
@@ -82,7 +83,7 @@ def read_node(settings: Mapping[str, Any]) -> Node:
     if not settings.get("state-dir"):
         raise InputError('--node-config needs state-dir="FOLDER": where this node keeps its site between requests')
     name = str(settings.get("name", "")) or (f"client-{partition}" if partition is not None else Path(path).stem)
-    return Node(name, Path(str(settings["state-dir"])).expanduser(), partition, path)
+    return Node(name, Path(str(settings["state-dir"])).expanduser(), partition, path, settings.get("num-partitions"))
 
 
 def handle(request: Letter, node: Node) -> Letter:
@@ -129,6 +130,11 @@ def load_rows(config: Config, node: Node) -> Rows:
     if node.partition >= config.partition.clients:
         raise InputError(
             f"this node plays client {node.partition}, the run has clients 0 to {config.partition.clients - 1}"
+        )
+    if node.partitions not in (None, config.partition.clients):
+        raise InputError(
+            f"this node was told of num-partitions={node.partitions}, the run has partition.clients = "
+            f"{config.partition.clients}; make them equal, or leave num-partitions out"
         )
     dataset = _dataset(config.data.model_dump_json(exclude_none=True))
     index = split_rows(config, dataset)[node.partition]

@@ -68,15 +68,18 @@ class GridPost:
     def collect(self, tickets: Iterable[str]) -> dict[str, Letter | Trouble]:
         found: dict[str, Letter | Trouble] = {}
         for message in self.grid.pull_messages(list(tickets)):
-            ticket = message.metadata.reply_to_message_id
-            if message.has_error():  # its source may be the link, so it is told by what it replies to
-                found[ticket] = Trouble(f"error {message.error.code}: {message.error.reason}", True)
-                continue
-            try:
-                found[ticket] = from_record(message.content)
-            except BadLetter as error:
-                found[ticket] = Trouble(str(error), False)
+            found[message.metadata.reply_to_message_id] = read_reply(message)  # the source of an error may be the link
         return found
 
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+def read_reply(message: Message) -> Letter | Trouble:
+    """The letter in a reply, or why there is none."""
+    if message.has_error():
+        return Trouble(f"error {message.error.code}: {message.error.reason}", True)
+    try:
+        return from_record(message.content)
+    except BadLetter as error:
+        return Trouble(str(error), False)

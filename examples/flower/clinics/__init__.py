@@ -1,0 +1,1 @@
+"""Three clinics that train one model with Fedstein's strategy."""
