@@ -160,12 +160,13 @@ def drawing(rule: Rule, most: float) -> Callable[..., Draw]:
 
 
 def capped_at_median(indicators: Indicators, ratio: float) -> tuple[list[float | None], list[int]]:
-    """No indicator above ``ratio`` times the median of those that arrived, and which ones were cut; 0: none is.
+    """No indicator above ``ratio`` times the median of the positive ones, and which ones were cut; 0: none is.
 
-    A median that is not positive says nothing about size, so nothing is cut then.
+    The others count as zero in every draw. Of an even number the lower median counts: of two reports a huge one must not
+    set its own limit.
     """
-    arrived = [value for value in indicators if value is not None]
-    limit = ratio * float(np.median(arrived)) if arrived and ratio else 0.0
+    positive = sorted(value for value in indicators if value is not None and value > 0)
+    limit = ratio * positive[(len(positive) - 1) // 2] if positive and ratio else 0.0
     cut = [i for i, value in enumerate(indicators) if value is not None and limit > 0 and value > limit]
     return [limit if i in cut else value for i, value in enumerate(indicators)], cut
 
