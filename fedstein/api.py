@@ -15,12 +15,12 @@ from fedstein import protocol
 from fedstein.algorithms import ALGORITHMS
 from fedstein.data import Dataset, validate
 from fedstein.errors import InputError
-from fedstein.metrics import METRICS
+from fedstein.evaluation import Evaluate, unmeasured
 from fedstein.models import MODELS, Model
-from fedstein.predictive import Evaluation, Predictive, mixture_moments
+from fedstein.predictive import Predictive, mixture_moments
 from fedstein.runs.config import Config, check_names, merge, resolve, unknown
 from fedstein.runs.defaults import Facts
-from fedstein.runs.wiring import build_model, federate, make_parts, outcome
+from fedstein.runs.wiring import build_evaluation, build_model, federate, make_parts, outcome
 from fedstein.sites.gaussian import DRAWS, SiteGaussian
 
 Client = tuple[np.ndarray, np.ndarray]
@@ -35,6 +35,7 @@ class Posterior:
     rounds: list[dict[str, Any]]  # one record a round, as in rounds.jsonl
     config: Config
     gaussian: SiteGaussian | None = None  # from full curvature sites: the posterior with the right width
+    clients: list[dict[str, Any]] | None = None  # evaluate__where="clients": held-out rows and metrics of each
 
     def predict(self, x: np.ndarray, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
         """Rows x classes probabilities averaged over particles; for regression rows x 2, mean and sd.
@@ -69,8 +70,9 @@ def fit(
     ``model`` is a name (``"blr"``, ``"bnn_classifier"``, ``"bnn_regressor"``) or a ``Model`` of your own
     (``fedstein.models.custom``). Settings are those of the config file, either nested
     (``settings={"selection": {"kind": "hip"}}``) or flat, with two underscores for the dot
-    (``selection__kind="hip"``, ``rounds=60``). ``test`` rows give metrics each round. Features are used as they come:
-    scale them first. Precision follows JAX's x64 flag; float64 arrays without it are refused.
+    (``selection__kind="hip"``, ``rounds=60``). ``test`` rows give metrics each round; without them
+    ``evaluate__where="clients"`` does, on rows that every client holds out. Features are used as they come: scale them
+    first. Precision follows JAX's x64 flag; float64 arrays without it are refused.
     """
     pairs = [as_client(pair, f"client {k}") for k, pair in enumerate(clients)]
     if not pairs:
@@ -90,10 +92,13 @@ def fit(
     else:
         built = build_model(config, widths.pop(), joined.classes, joined.task)
     federation = federate(config, built, split_like(joined, pairs))
-    parts = make_parts(config, federation.program, federation.engine, Evaluation(federation.model, joined))
-    if test is None:
-        nothing: dict[str, float | None] = dict.fromkeys(METRICS)
-        parts = parts._replace(evaluate=lambda server: nothing)
+    by_clients = config.evaluate.where == "clients"
+    if by_clients and test is not None:
+        raise InputError("evaluate.where = 'clients' uses rows that each client holds out; leave test out")
+    evaluate: Evaluate = unmeasured
+    if by_clients or test is not None:
+        evaluate = build_evaluation(config, federation.model, federation.engine, joined)
+    parts = make_parts(config, federation.program, federation.engine, evaluate)
     last, records = protocol.first(parts), []
     for state, record in protocol.play(parts, last):
         last = state
@@ -104,7 +109,8 @@ def fit(
     if found.refused:
         warnings.warn(found.refused, stacklevel=2)
     particles = federation.particles(last._replace(server=found.server))
-    return Posterior(built, particles, records, config, found.gaussian)
+    each = evaluate(last.round, found.server).by_client(federation.engine.clients) if by_clients else None
+    return Posterior(built, particles, records, config, found.gaussian, each)
 
 
 def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Model) -> dict[str, Any]:

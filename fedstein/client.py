@@ -1,4 +1,4 @@
-"""What a client computes, the same on every engine: its report and its training, each one compiled call.
+"""What a client computes, the same on every engine: its report, training and evaluation, each one compiled call.
 
 The compiled functions take the seed, the round and the client as arguments: runs that differ only in these share them.
 """
@@ -6,19 +6,28 @@ The compiled functions take the seed, the round and the client as arguments: run
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
 from fedstein.algorithms.base import Algorithm, Arrays
+from fedstein.metrics import Sums, no_sums
 from fedstein.models.base import Model
+from fedstein.predictive import Predictive, sums_of
 from fedstein.schedule import Schedule, constant
 from fedstein.seeds import REPORT, START, TRAIN, stream
 from fedstein.selection.base import Scheme
 from fedstein.shard import Shard, make_shard
 from fedstein.sites.base import State
+
+
+class HeldOut(NamedTuple):
+    """A client's held-out rows, ready to be predicted, and their labels or targets."""
+
+    predictive: Predictive
+    y: np.ndarray
 
 
 class ClientProgram:
@@ -51,6 +60,15 @@ class ClientProgram:
 
     def shard(self, x: np.ndarray, y: np.ndarray) -> Shard:
         return make_shard(self.model.prepare(x), y)
+
+    def held_out(self, x: np.ndarray, y: np.ndarray) -> HeldOut:
+        return HeldOut(Predictive(self.model, x, alike=True), y)
+
+    def evaluate(self, particles: Array, held: HeldOut) -> Sums:
+        """What the particles' predictions of the held-out rows come to, for ``metrics.metrics_of``."""
+        if not len(held.y):
+            return no_sums(self.model.task)
+        return sums_of(self.model.task, held.predictive(particles), held.y)
 
     def rows_reported(self, rows: int) -> int:
         """How many of a shard's rows a report differentiates."""

@@ -10,21 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedstein import metrics
-from fedstein.algorithms.base import Arrays
-from fedstein.data import Dataset
+from fedstein.metrics import Sums, classification_sums, regression_sums
 from fedstein.models.base import Model
+from fedstein.shard import padded_length
 
 BLOCK = 512  # rows a block: what bounds the memory of a wide network
 
 
 class Predictive:
-    """Predictions of one model for fixed rows, compiled once."""
+    """Predictions of one model for fixed rows, compiled once.
 
-    def __init__(self, model: Model, x: np.ndarray):
+    With ``alike`` they are padded to a length that about as many rows share, so that clients need few programs.
+    """
+
+    def __init__(self, model: Model, x: np.ndarray, alike: bool = False):
         self.model, self.rows = model, len(x)
-        block = min(BLOCK, max(len(x), 1))
+        block = min(BLOCK, max(padded_length(len(x)) if alike else len(x), 1))
         blocks = -(-len(x) // block)
+        blocks = padded_length(blocks) if alike else blocks
         padded = np.pad(model.prepare(x), ((0, blocks * block - len(x)), (0, 0)))
         self.x = jnp.asarray(padded.reshape(blocks, block, -1), jnp.result_type(float))
 
@@ -55,23 +58,10 @@ def mixture_log_density(out: np.ndarray, y: np.ndarray) -> np.ndarray:
     return top + np.log(np.mean(np.exp(each - top[:, None]), axis=1))
 
 
-class Evaluation:
-    """Metrics of a server's state on the test rows."""
-
-    def __init__(self, model: Model, dataset: Dataset):
-        self.dataset = dataset
-        self.predictive = Predictive(model, dataset.test_x)
-
-    def __call__(self, server: Arrays) -> metrics.Metrics:
-        out = self.predictive(server["particles"])
-        if self.dataset.task == "classification":
-            return metrics.classification(out, self.dataset.test_y)
-        y = np.asarray(self.dataset.test_y, np.float64)
-        mean, _ = mixture_moments(out)
-        return metrics.regression(mixture_log_density(out, y), mean, y, self.dataset.target_scale)
-
-    def reliability(self, server: Arrays) -> list[dict[str, float | None]] | None:
-        """The reliability curve; regression has none."""
-        if self.dataset.task != "classification":
-            return None
-        return metrics.reliability(self.predictive(server["particles"]), self.dataset.test_y)
+def sums_of(task: str, out: np.ndarray, y: np.ndarray) -> Sums:
+    """What the metrics of predictions ``out``, as ``Predictive`` gives them, are made of."""
+    if task == "classification":
+        return classification_sums(out, y)
+    target = np.asarray(y, np.float64)
+    mean, _ = mixture_moments(out)
+    return regression_sums(mixture_log_density(out, target), mean, target)

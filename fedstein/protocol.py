@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,14 +11,13 @@ import numpy as np
 
 from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.client import ClientProgram
-from fedstein.engines.base import Engine
+from fedstein.engines.base import Engine, size_of
 from fedstein.errors import FedsteinError
+from fedstein.evaluation import Evaluate
 from fedstein.metrics import METRICS
 from fedstein.seeds import CHOOSE, POOL, uniforms
 from fedstein.selection.base import Draw, Scheme
 from fedstein.selection.draws import capped_at_median
-
-Evaluate = Callable[[Arrays], dict[str, float | None]]  # the server's state -> the metrics of a round
 
 
 class RunState(NamedTuple):
@@ -55,14 +54,10 @@ class Parts(NamedTuple):
 
 
 class Ledger:
-    """Array bytes of a round's messages, by direction; first deliveries only."""
+    """Array bytes of a round's messages, by direction; first deliveries only. Evaluation is counted apart."""
 
     def __init__(self) -> None:
         self.down = self.up = 0
-
-    @staticmethod
-    def size(arrays: Arrays) -> int:
-        return sum(int(array.nbytes) for array in arrays.values())
 
 
 def first(parts: Parts) -> RunState:
@@ -97,7 +92,7 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
     memory = parts.scheme.after(state.memory, selected, parts.seed, len(parts.engine.clients))
     last = number == parts.rounds
     due = last or number % parts.evaluate_every == 0
-    metrics = parts.evaluate(server) if due else dict.fromkeys(METRICS)
+    scores = parts.evaluate(number, server).record if due else dict.fromkeys(METRICS)
     record = {
         "round": number,
         "selected": selected,
@@ -107,7 +102,7 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
         "probabilities": drawn.probabilities,
         "reports": values,
         "faults": faults_of(parts, number, [candidates[i] for i in cut]),
-        **metrics,
+        **scores,
         "bytes_down": ledger.down,
         "bytes_up": ledger.up,
         "row_gradients": {**work, "report": report_rows},
@@ -135,8 +130,8 @@ def ask_candidates(
         return None, None, 0
     broadcast = scheme.broadcast(parts.algorithm, server)
     reports = parts.engine.ask(number, broadcast, candidates)
-    ledger.down += len(candidates) * Ledger.size(broadcast)
-    ledger.up += sum(Ledger.size(report) for report in reports.values())
+    ledger.down += len(candidates) * size_of(broadcast)
+    ledger.up += sum(size_of(report) for report in reports.values())
     sound = [k for k in candidates if k in reports and is_finite(reports[k])]
     values = dict(zip(sound, scheme.indicators(broadcast, [reports[k] for k in sound]), strict=True)) if sound else {}
     kept = {k: value for k, value in values.items() if np.isfinite(value)}
@@ -165,11 +160,11 @@ def train_drawn(
         needed = algorithm.assign(server, state.accepted.get(client))
         assignment = {name: array for name, array in needed.items() if name not in held}
         update = parts.engine.train(number, client, assignment, held)
-        ledger.down += Ledger.size(assignment)
+        ledger.down += size_of(assignment)
         if update is None:
             failed.append(client)
             continue
-        ledger.up += Ledger.size(update)
+        ledger.up += size_of(update)
         if not is_finite(update):
             raise diverged(number, f"client {client}")
         accepted[client] = {name: update[name] for name in algorithm.shared}

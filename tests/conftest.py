@@ -15,6 +15,7 @@ from fedstein import models, protocol
 from fedstein.algorithms import ALGORITHMS
 from fedstein.client import ClientProgram
 from fedstein.engines.local import LocalEngine
+from fedstein.evaluation import unmeasured
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.runs.wiring import build_model, federate, make_parts
@@ -129,7 +130,7 @@ def miniature() -> Callable[..., Miniature]:
         assert notes == []
         built = model if isinstance(model, models.Model) else build_model(config, 3, classes, task)
         federation = federate(config, built, client_rows(task, classes, sizes))
-        parts = make_parts(config, federation.program, federation.engine, lambda server: {})  # type: ignore[arg-type]
+        parts = make_parts(config, federation.program, federation.engine, unmeasured)
         return Miniature(parts, federation.engine)
 
     return build

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from jax import Array
+
 from fedstein.algorithms.base import Arrays
 from fedstein.client import ClientProgram
+from fedstein.metrics import Sums
 from fedstein.sites.base import State
 
 
@@ -16,6 +19,11 @@ class ClientInfo(NamedTuple):
     id: int
     name: str
     rows: int
+
+
+def size_of(arrays: Arrays) -> int:
+    """The array bytes of a message."""
+    return sum(int(array.nbytes) for array in arrays.values())
 
 
 class Engine(Protocol):
@@ -48,6 +56,10 @@ class Engine(Protocol):
 
     def commit(self, number: int, clients: Sequence[int]) -> None:
         """The round is over; the updates of these clients were accepted."""
+        ...
+
+    def evaluate(self, number: int, particles: Array, clients: Sequence[int]) -> dict[int, Sums]:
+        """Send the particles; collect what each client's held-out rows come to, as ``metrics.sum_shapes`` has it."""
         ...
 
     def left_out(self, number: int) -> frozenset[int]:

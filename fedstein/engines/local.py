@@ -8,20 +8,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jax import Array
+
 from fedstein.algorithms.base import Arrays
-from fedstein.client import ClientProgram
+from fedstein.client import ClientProgram, HeldOut
 from fedstein.engines.base import ClientInfo
+from fedstein.metrics import Sums
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
 
 class LocalEngine:
-    """States exist only for clients that were selected; ``changed`` names those a checkpoint has not seen yet."""
+    """States exist only for clients that were selected; ``changed`` names those a checkpoint has not seen yet.
+
+    ``held`` has every client's held-out rows, where clients evaluate.
+    """
 
     remote = False
 
-    def __init__(self, program: ClientProgram, shards: Sequence[Shard], names: Sequence[str] | None = None):
-        self.program, self.shards = program, list(shards)
+    def __init__(
+        self,
+        program: ClientProgram,
+        shards: Sequence[Shard],
+        names: Sequence[str] | None = None,
+        held: Sequence[HeldOut] = (),
+    ):
+        self.program, self.shards, self.held = program, list(shards), list(held)
         self.clients = [
             ClientInfo(k, names[k] if names else f"client-{k}", int(shard.rows)) for k, shard in enumerate(shards)
         ]
@@ -48,6 +60,9 @@ class LocalEngine:
             self.states[client] = self._pending[client]
             self.changed.add(client)
         self._pending.clear()
+
+    def evaluate(self, number: int, particles: Array, clients: Sequence[int]) -> dict[int, Sums]:
+        return {k: self.program.evaluate(particles, self.held[k]) for k in clients}
 
     def left_out(self, number: int) -> frozenset[int]:
         return frozenset()

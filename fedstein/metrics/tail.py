@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from fedstein.metrics.scores import METRICS, Metrics
+from fedstein.metrics.sums import METRICS, Metrics
 
 
 def evaluated(line: Mapping[str, Any]) -> bool:

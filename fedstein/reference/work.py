@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedstein.errors import InputError
+from fedstein.holdout import split_of
 from fedstein.reference.distance import distance, distance_of_draws
 from fedstein.reference.nuts import Diagnostics, Sampler, sample
 from fedstein.reference.target import Pooled
@@ -93,8 +94,10 @@ def group_runs(runs: Sequence[Finished], sampler: Sampler) -> list[Group]:
 
 
 def pooled(config: Config, dataset: Any) -> Pooled:
-    """Exactly the rows that the clients of a run held, in the order of the dataset, whoever held them."""
-    rows = np.sort(np.concatenate(split_rows(config, dataset)))
+    """Exactly the rows that the clients of a run trained on, in the order of the dataset, whoever held them."""
+    fraction = config.evaluate.fraction
+    kept = [index[split_of(dataset.train_y[index], fraction)[0]] for index in split_rows(config, dataset)]
+    rows = np.sort(np.concatenate(kept))
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     return Pooled(model, model.prepare(dataset.train_x[rows]), dataset.train_y[rows], config.algorithm.temperature)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import tomli_w
 
 from fedstein.client import ClientProgram
 from fedstein.engines.base import Engine
@@ -28,8 +29,10 @@ FORMAT = 1
 
 def fingerprint(config: Config) -> str:
     """What makes a checkpoint belong to a run; how long clients are waited for does not."""
-    bare = config.model_copy(update={"engine": config.engine.computing()})
-    return hashlib.sha256(bare.to_toml().encode()).hexdigest()
+    bare = config.model_copy(update={"engine": config.engine.computing()}).to_dict()
+    if bare["evaluate"]["where"] == "server":  # folders from before there was a choice do not name it
+        del bare["evaluate"]["where"]
+    return hashlib.sha256(tomli_w.dumps(bare).encode()).hexdigest()
 
 
 def save(folder: Path, config: Config, state: RunState, engine: Engine) -> None:

@@ -117,6 +117,10 @@ class EngineSection(Section):
 
 class Evaluate(Section):
     every: Positive
+    where: Literal["server", "clients"] = "server"
+    fraction: Annotated[float, Field(gt=0, lt=1)] | None = (
+        None  # of each client's rows; None where the server evaluates
+    )
 
 
 class CheckpointSection(Section):
@@ -174,6 +178,11 @@ class Config(Section):
         if self.sites.settle and self.sites.structure != "full":
             raise ValueError(
                 f"sites.settle needs sites.structure = 'full', got {self.sites.structure!r}; set it to false"
+            )
+        if (self.evaluate.where == "clients") != (self.evaluate.fraction is not None):
+            raise ValueError(
+                f"evaluate.where = {self.evaluate.where!r} with evaluate.fraction = {self.evaluate.fraction}: expected "
+                "a fraction with 'clients' and none with 'server'; set both, or neither"
             )
         if 0 < pool < per_round:
             raise ValueError(f"selection.pool = {pool} is less than selection.per_round = {per_round}; raise pool")

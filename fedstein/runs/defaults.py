@@ -82,7 +82,7 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         "selection": {**schedule, **raw.get("selection", {})},
         "algorithm": algorithm,
         "engine": {"kind": "local", "threads": 0, "precision": "float32", **raw.get("engine", {})},
-        "evaluate": {"every": 1, **raw.get("evaluate", {})},
+        "evaluate": default_evaluation(raw.get("evaluate", {})),
         "checkpoint": {"every": 10, **raw.get("checkpoint", {})},
     }
     for section, by_kind in BY_KIND.items():
@@ -117,6 +117,12 @@ def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[s
     clients = info.clients or facts.clients or 10
     suggested = {"rows_per_client": info.rows_per_client} if partition.get("clients", clients) == clients else {}
     return {"clients": clients, **suggested, **partition}
+
+
+def default_evaluation(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The server evaluates on the test rows unless the clients are asked to."""
+    given = {"every": 1, "where": "server", **raw}
+    return {"fraction": 0.2, **given} if given["where"] == "clients" else given
 
 
 def everyone_left(partition: Mapping[str, Any], raw: Mapping[str, Any]) -> Any:
@@ -156,6 +162,8 @@ def inapplicable(full: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         found.append(("algorithm", "epsilon", "algorithm.kind is 'fedavg'"))
     if full["sites"].get("structure", "eigen") != "eigen" and "rank" in full["sites"]:
         found.append(("sites", "rank", f"sites.structure is {full['sites']['structure']!r}"))
+    if full["evaluate"]["where"] != "clients" and "fraction" in full["evaluate"]:
+        found.append(("evaluate", "fraction", f"evaluate.where is {full['evaluate']['where']!r}"))
     if full["data"].get("test_path") and "test_fraction" in full["data"]:
         found.append(("data", "test_fraction", "data.test_path names the test rows"))
     if full["data"]["name"] != "file":

@@ -32,7 +32,8 @@ PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 class RunFolder:
     """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``, ``checkpoint/``,
     ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the inputs were rotated,
-    ``gaussian.safetensors`` from full sites, ``forgotten.json`` where a client was forgotten."""
+    ``gaussian.safetensors`` from full sites, ``clients-evaluation.json`` where clients evaluate, ``forgotten.json``
+    where a client was forgotten."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -174,6 +175,11 @@ class RunFolder:
         if "particles" not in arrays or arrays["particles"].ndim != 2:
             raise InputError(f"{path} is damaged: expected a tensor 'particles' of shape N x d")
         return arrays["particles"]
+
+    def write_evaluation(self, document: Mapping[str, Any]) -> None:
+        """What each client's held-out rows say of the posterior."""
+        with disk_errors(self.path):
+            write_json(self.path / "clients-evaluation.json", document)
 
     def write_gaussian(self, gaussian: SiteGaussian) -> None:
         arrays = {"mean": gaussian.mean, "precision": gaussian.precision}

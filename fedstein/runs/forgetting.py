@@ -8,16 +8,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedstein.engines.base import ClientInfo
 from fedstein.errors import InputError
+from fedstein.evaluation import Evaluate
+from fedstein.holdout import share_out
 from fedstein.metrics import METRICS, tail
-from fedstein.predictive import Evaluation
 from fedstein.protocol import RunState
 from fedstein.runs import checkpoint
 from fedstein.runs.config import Config
 from fedstein.runs.files import disk_errors, read_json, write_json
 from fedstein.runs.folder import RunFolder, refuse_used
-from fedstein.runs.runner import describe_outcome, settling, summarise
-from fedstein.runs.wiring import Federation, build_model, build_site, load_dataset, outcome, serve
+from fedstein.runs.runner import End, describe_outcome, read_outcome, settling, summarise
+from fedstein.runs.wiring import (
+    build_evaluation,
+    build_model,
+    build_site,
+    client_names,
+    client_rows,
+    load_dataset,
+    outcome,
+    serve,
+)
 from fedstein.sites.settle import OnBlock
 
 Records = list[dict[str, Any]]
@@ -75,7 +86,7 @@ def forget(
                 f"the particles have not settled after {found.settled.steps} steps: "
                 f"{found.settled.to_go:.3g} posterior sds are still to go"
             )
-        evaluation = evaluate_with(folder, config, server, note)
+        end = read_outcome(found, evaluate_with(folder, barred, note), state.round + 1, barred.seed)
         line: dict[str, Any] = {
             "round": state.round + 1,
             "selected": [],
@@ -84,7 +95,7 @@ def forget(
             "candidate_ids": [],
             "probabilities": None,
             "reports": None,
-            **(evaluation(found.server) if evaluation else dict.fromkeys(METRICS)),
+            **(end.posterior.record if end.posterior else dict.fromkeys(METRICS)),
             "bytes_down": 0,
             "bytes_up": 0,
             "row_gradients": {"train": 0, "site": 0, "report": 0},
@@ -111,9 +122,12 @@ def forget(
         new.write_posterior(server.particles(after))
         if found.gaussian is not None:
             new.write_gaussian(found.gaussian)
-        summary = summarise(new.records(), config.partition.clients)
+        if end.posterior is not None and end.posterior.asked:
+            infos = [ClientInfo(c["id"], c["name"], c["rows"]) for c in clients]
+            new.write_evaluation(end.posterior.document(state.round + 1, infos))
+        summary = summarise(new.records(), config.partition.clients, End(gaussian=end.gaussian))
         summary["tail"] = tail([line])  # the rounds before were of other particles
-        summary |= {"before": before, **describe_outcome(found, evaluation, barred.seed)}
+        summary |= {"before": before, **describe_outcome(found, end)}
         with disk_errors(new.path):
             write_json(new.summary_file, summary)
     return summary
@@ -129,17 +143,26 @@ def bar(config: Config, client: int) -> Config:
     return config.model_copy(update={"selection": config.selection.model_copy(update=selection)})
 
 
-def evaluate_with(
-    folder: RunFolder, config: Config, server: Federation, note: Callable[[str], None]
-) -> Evaluation | None:
-    """Metrics on the test rows, where they are still there as they were; the forgotten client's may be gone."""
+def evaluate_with(folder: RunFolder, config: Config, note: Callable[[str], None]) -> Evaluate | None:
+    """Metrics on the rows that the run was evaluated on, where they are still there as they were; ``config`` bars.
+
+    The forgotten client's rows may be gone; those of nodes never were here.
+    """
+    by_clients = config.evaluate.where == "clients"
+    if by_clients and config.engine.kind != "local":
+        note("not evaluated: the held-out rows are with the nodes")
+        return None
     try:
         dataset = load_dataset(config.to_dict())
         folder.check_data(dataset)
     except InputError as error:
         note(f"not evaluated: {error}")
         return None
-    return Evaluation(server.model, dataset)
+    model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
+    rows = client_rows(config, dataset) if by_clients else []
+    shares = [share_out(x, y, config.evaluate.fraction) for x, y in rows]
+    there = serve(config, model, shares, client_names(config, dataset), folder.read_basis(config))
+    return build_evaluation(config, there.model, there.engine, dataset)
 
 
 def without_reports(record: dict[str, Any], client: int, clients: int) -> dict[str, Any]:

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from fedstein import metrics
 from fedstein.errors import FedsteinError, InputError
-from fedstein.predictive import Evaluation
+from fedstein.evaluation import Evaluate, Reading
 from fedstein.protocol import RunState, first, play
 from fedstein.runs import checkpoint
 from fedstein.runs.config import Config
@@ -156,26 +156,43 @@ def finish(folder: RunFolder, wired: Wired, state: RunState) -> dict[str, Any]:
     folder.write_posterior(wired.federation.particles(state._replace(server=found.server)))
     if found.gaussian is not None:
         folder.write_gaussian(found.gaussian)
-    summary = summarise(folder.records(), len(wired.engine.clients))
-    summary |= describe_outcome(found, wired.evaluation, wired.config.seed)
+    end = read_outcome(found, wired.evaluation, state.round, wired.config.seed)
+    if end.posterior is not None and end.posterior.asked:
+        folder.write_evaluation(end.posterior.document(state.round, wired.engine.clients))
+    summary = summarise(folder.records(), len(wired.engine.clients), end) | describe_outcome(found, end)
     with disk_errors(folder.path):
         write_json(folder.summary_file, summary)
     return summary
 
 
-def describe_outcome(found: Outcome, evaluation: Evaluation | None, seed: int) -> dict[str, Any]:
+class End(NamedTuple):
+    """How good the posteriors that a run leaves are; None where there is none, or nothing to evaluate on."""
+
+    posterior: Reading | None = None
+    gaussian: Reading | None = None
+
+
+def read_outcome(found: Outcome, evaluate: Evaluate | None, number: int, seed: int) -> End:
+    """Evaluate the particles once more, settled or not, and draws from the site Gaussian."""
+    if evaluate is None:
+        return End()
+    posterior = evaluate(number, found.server)
+    if found.gaussian is None:
+        return End(posterior)
+    draws = jnp.asarray(found.gaussian.draws(DRAWS, seed), jnp.result_type(float))
+    return End(posterior, evaluate(number, {"particles": draws}))
+
+
+def describe_outcome(found: Outcome, end: End) -> dict[str, Any]:
     """What the summary says of the posterior itself: how it settled, and what the site Gaussian predicts."""
     summary: dict[str, Any] = {}
     if found.settled is not None:
-        after = evaluation(found.server) if evaluation else {}
-        summary["settled"] = {**settling(found.settled), **after}
+        summary["settled"] = {**settling(found.settled), **(end.posterior.metrics if end.posterior else {})}
     if found.refused is not None:
         summary["gaussian"] = {"refused": found.refused}
     if found.gaussian is not None:
-        draws = found.gaussian.draws(DRAWS, seed)
-        particles = jnp.asarray(draws, jnp.result_type(float))
-        summary["gaussian"] = {"draws": DRAWS, **(evaluation({"particles": particles}) if evaluation else {})}
-    summary["reliability"] = evaluation.reliability(found.server) if evaluation else None
+        summary["gaussian"] = {"draws": DRAWS, **(end.gaussian.metrics if end.gaussian else {})}
+    summary["reliability"] = end.posterior.reliability if end.posterior else None
     return summary
 
 
@@ -189,8 +206,11 @@ def settling(settled: Settled) -> dict[str, Any]:
     }
 
 
-def summarise(records: list[dict[str, Any]], clients: int) -> dict[str, Any]:
-    """``summary.json`` from the lines of ``rounds.jsonl``."""
+def summarise(records: list[dict[str, Any]], clients: int, end: End | None = None) -> dict[str, Any]:
+    """``summary.json`` from the lines of ``rounds.jsonl`` and, where clients evaluated, what the end cost besides."""
+    asked = [record["evaluation"] for record in records if "evaluation" in record]
+    asked += [reading.record["evaluation"] for reading in end or () if reading is not None and reading.asked]
+    evaluation = {key: sum(cost[key] for cost in asked) for key in ("bytes_down", "bytes_up")}
     return {
         "status": "finished",
         "rounds": len(records),
@@ -203,4 +223,5 @@ def summarise(records: list[dict[str, Any]], clients: int) -> dict[str, Any]:
         },
         "selected_counts": selected_counts(records, clients),
         "seconds": sum(record["seconds"] for record in records),
+        **({"evaluation": evaluation} if asked else {}),
     }

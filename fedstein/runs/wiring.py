@@ -18,8 +18,9 @@ from fedstein.client import ClientProgram
 from fedstein.engines.base import Engine
 from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
+from fedstein.evaluation import ClientEvaluation, Evaluate, Evaluation
+from fedstein.holdout import Share, share_out
 from fedstein.models import MODELS, Model
-from fedstein.predictive import Evaluation
 from fedstein.protocol import Parts, RunState
 from fedstein.runs.config import Config
 from fedstein.runs.defaults import FILE_KEYS, Facts
@@ -55,7 +56,7 @@ class Wired(NamedTuple):
     dataset: data.Dataset
     parts: Parts
     federation: Federation
-    evaluation: Evaluation
+    evaluation: Evaluate
 
     @property
     def engine(self) -> Engine:
@@ -75,9 +76,24 @@ def facts_of(dataset: data.Dataset) -> Facts:
 
 
 def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
-    """The training rows of each client."""
+    """The rows of each client, as numbers of the dataset's training rows."""
     settings = config.partition.model_dump(exclude_none=True)
     return data.partition(dataset, settings.pop("kind"), seed=config.seed, **settings)
+
+
+def client_rows(config: Config, dataset: data.Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Every client's rows; what it holds out to evaluate on is still among them."""
+    return [(dataset.train_x[index], dataset.train_y[index]) for index in split_rows(config, dataset)]
+
+
+def client_names(config: Config, dataset: data.Dataset) -> Sequence[str] | None:
+    """What the data itself calls its clients, where they are its own."""
+    return dataset.client_names if config.partition.kind == "given" else None
+
+
+def barred_from(config: Config) -> frozenset[int]:
+    """Clients that take no part. Where one client holds everybody's rows theirs are left out beforehand."""
+    return frozenset(() if ALGORITHMS[config.algorithm.kind].pooled else config.selection.barred or ())
 
 
 def build_model(config: Config, features: int, classes: int, task: str) -> Model:
@@ -192,15 +208,19 @@ def federate(
     names: Sequence[str] | None = None,
     basis: Rotation | None = None,
 ) -> Federation:
-    """Clients in this process; ``basis`` is that of a run that goes on, else it is found here where one is needed."""
-    present = [rows for client, rows in enumerate(clients) if client not in (config.selection.barred or ())]
+    """Clients in this process; ``basis`` is that of a run that goes on, else it is found here where one is needed.
+
+    Held-out rows are set aside first, so nothing that is trained or found here depends on them.
+    """
+    shares = [share_out(x, y, config.evaluate.fraction) for x, y in clients]
+    present = [share for client, share in enumerate(shares) if client not in (config.selection.barred or ())]
+    refuse_nothing_held(config, present)
     if ALGORITHMS[config.algorithm.kind].pooled:
-        x, y = (np.concatenate(arrays) for arrays in zip(*present, strict=True))
-        clients = present = [(x, y)]
+        shares = present = [Share(*(np.concatenate(arrays) for arrays in zip(*present, strict=True)))]
         names = ["everybody"]
     if config.sites.structure == "eigen":
         refuse_no_inputs(model)
-        inputs = [model.prepare(x) for x, _ in present]
+        inputs = [model.prepare(share.x) for share in present]
         if basis is not None and inputs_of(basis) != inputs[0].shape[1]:
             raise InputError(
                 f"the basis of the inputs is for {inputs_of(basis)} columns, the rows have {inputs[0].shape[1]}; "
@@ -212,7 +232,16 @@ def federate(
                 return reduce(np.add, (moments(x, probe) for x in inputs))
 
             basis = find_basis(total, inputs[0].shape[1], config.sites.rank or 0, config.seed)
-    return serve(config, model, clients, names, basis)
+    return serve(config, model, shares, names, basis)
+
+
+def refuse_nothing_held(config: Config, shares: Sequence[Share]) -> None:
+    """Somebody must have rows to evaluate on."""
+    if config.evaluate.where == "clients" and not any(len(share.held_x) for share in shares):
+        raise InputError(
+            "evaluate.where = 'clients' needs a client with two rows or more, and every client has one; set it to "
+            "'server'"
+        )
 
 
 def refuse_no_inputs(model: Model) -> None:
@@ -227,14 +256,16 @@ def refuse_no_inputs(model: Model) -> None:
 def serve(
     config: Config,
     model: Model,
-    clients: Sequence[tuple[np.ndarray, np.ndarray]],
+    shares: Sequence[Share],
     names: Sequence[str] | None = None,
     basis: Rotation | None = None,
 ) -> Federation:
     """``federate`` with everything found; without clients it is the server alone, which needs nobody's rows."""
     used = basis if config.sites.structure == "eigen" else None
     program = program_in(config, model, used)
-    engine = LocalEngine(program, [program.shard(x, y) for x, y in clients], names)
+    by_clients = config.evaluate.where == "clients"
+    held = [program.held_out(share.held_x, share.held_y) for share in shares] if by_clients else []
+    engine = LocalEngine(program, [program.shard(share.x, share.y) for share in shares], names, held)
     return Federation(program.model, program, engine, used)
 
 
@@ -255,19 +286,24 @@ def wire(config: Config, dataset: data.Dataset, basis: Rotation | None = None) -
     """Everything in process."""
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
-    clients = [(dataset.train_x[index], dataset.train_y[index]) for index in split_rows(config, dataset)]
-    names = dataset.client_names if config.partition.kind == "given" else None
-    federation = federate(config, model, clients, names, basis)
-    evaluation = Evaluation(federation.model, dataset)
+    federation = federate(config, model, client_rows(config, dataset), client_names(config, dataset), basis)
+    evaluation = build_evaluation(config, federation.model, federation.engine, dataset)
     parts = make_parts(config, federation.program, federation.engine, evaluation)
     return Wired(config, dataset, parts, federation, evaluation)
 
 
-def make_parts(config: Config, program: ClientProgram, engine: Engine, evaluation: Evaluation) -> Parts:
+def build_evaluation(config: Config, model: Model, engine: Engine, dataset: data.Dataset) -> Evaluate:
+    """By the server on the dataset's test rows, or by the clients on their own."""
+    if config.evaluate.where == "clients":
+        return ClientEvaluation(engine, dataset.task, dataset.target_scale, barred_from(config))
+    return Evaluation(model, dataset)
+
+
+def make_parts(config: Config, program: ClientProgram, engine: Engine, evaluate: Evaluate) -> Parts:
     return Parts(
         program=program,
         engine=engine,
-        evaluate=evaluation,
+        evaluate=evaluate,
         seed=config.seed,
         rounds=config.rounds,
         per_round=config.selection.per_round,
@@ -275,7 +311,7 @@ def make_parts(config: Config, program: ClientProgram, engine: Engine, evaluatio
         evaluate_every=config.evaluate.every,
         total_every=config.checkpoint.every,
         max_ratio=config.selection.max_ratio or 0.0,
-        barred=frozenset(() if ALGORITHMS[config.algorithm.kind].pooled else config.selection.barred or ()),
+        barred=barred_from(config),
     )
 
 

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from fedstein import protocol
 from fedstein.errors import InputError
+from fedstein.evaluation import unmeasured
 from fedstein.report import write_report
 from fedstein.runs import checkpoint, forgetting, runner
 from fedstein.runs.config import load_config
@@ -225,7 +226,7 @@ def test_forgetting_comes_near_a_run_that_never_had_the_client(covertype, tmp_pa
     kept = [rows for client, rows in enumerate(split_rows(config, covertype)) if client != 7]
     model = build_model(config, covertype.train_x.shape[1], 2, "classification")
     never = federate(config, model, [(covertype.train_x[rows], covertype.train_y[rows]) for rows in kept])
-    parts = make_parts(config, never.program, never.engine, lambda server: {})  # type: ignore[arg-type]
+    parts = make_parts(config, never.program, never.engine, unmeasured)
     for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007 - the last state is what counts
         pass
     found = outcome(config, model, state.server)

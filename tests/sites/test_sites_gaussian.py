@@ -10,6 +10,7 @@ import pytest
 import fedstein
 from fedstein import protocol
 from fedstein.errors import InputError
+from fedstein.evaluation import unmeasured
 from fedstein.models import blr
 from fedstein.models.base import cut
 from fedstein.runs.wiring import build_site, federate, make_parts, outcome
@@ -122,7 +123,7 @@ def test_forgetting_is_exact_for_a_gaussian_model(trained, linear_gaussian):
     """Without client 2's site there is the posterior of the others: sums, Gaussian and particles."""
     posterior, clients = trained
     federation = federate(posterior.config, posterior.model, clients)
-    parts = make_parts(posterior.config, federation.program, federation.engine, lambda server: {})
+    parts = make_parts(posterior.config, federation.program, federation.engine, unmeasured)
     for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007 - the last state is what counts
         pass
     others = {client: site for client, site in state.accepted.items() if client != 2}

@@ -40,6 +40,7 @@ from fedstein.engines.flower.letters import (
 from fedstein.engines.flower.post import Post, Trouble
 from fedstein.engines.flower.roster import Roster
 from fedstein.errors import FedsteinError
+from fedstein.metrics import Sums
 from fedstein.runs.config import EngineSection
 from fedstein.shard import Shard
 from fedstein.sites.base import State
@@ -374,6 +375,9 @@ class FlowerEngine:
                 self.changed.add(client)
         self._receipts.clear()
         self._updates.clear()
+
+    def evaluate(self, number: int, particles: jax.Array, clients: Sequence[int]) -> dict[int, Sums]:
+        raise NotImplementedError("a run over nodes is evaluated by its server")
 
     def _count(self, number: int, found: Outcome) -> None:
         for kind, clients in (("missing", found.missing), ("rejected", found.rejected)):

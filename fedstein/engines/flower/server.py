@@ -19,7 +19,6 @@ from fedstein.engines.flower.post import Post
 from fedstein.engines.flower.roster import Roster
 from fedstein.errors import FedsteinError, InputError
 from fedstein.models import Model
-from fedstein.predictive import Evaluation
 from fedstein.runs import runner
 from fedstein.runs.config import Config, resolve
 from fedstein.runs.files import disk_errors, read_json, write_json
@@ -27,6 +26,7 @@ from fedstein.runs.folder import RunFolder, refuse_used
 from fedstein.runs.wiring import (
     Federation,
     Wired,
+    build_evaluation,
     build_model,
     facts_of,
     load_dataset,
@@ -110,6 +110,8 @@ def wire_over(
         raise InputError(
             f"algorithm.kind = {config.algorithm.kind!r} needs everybody's rows in one place; use fedstein run for it"
         )
+    if config.evaluate.where == "clients":
+        raise InputError("evaluate.where = 'clients' is there for engine.kind = 'local' alone; leave it out")
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
     settings, text = config.engine, config.to_toml()
@@ -125,7 +127,7 @@ def wire_over(
         office.use_setup({name: np.asarray(array) for name, array in basis.items()}, known)
     program = program_in(config, model, basis)
     engine = FlowerEngine(office, program, inputs)
-    evaluation = Evaluation(program.model, dataset)
+    evaluation = build_evaluation(config, program.model, engine, dataset)
     federation = Federation(program.model, program, engine, basis)
     parts = make_parts(config, program, engine, evaluation)
     return Wired(config, dataset, parts, federation, evaluation), roster
