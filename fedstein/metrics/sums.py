@@ -41,6 +41,21 @@ def no_sums(task: str) -> Sums:
     return {name: np.zeros(shape) for name, shape in SHAPES[task].items()}
 
 
+def implausible_sums(sums: Mapping[str, Any]) -> str:
+    """Why these cannot be the sums over anybody's rows; empty where they can. An infinite loss can be real."""
+    counts = [np.atleast_1d(sums[name]) for name in ("rows", "correct", "bin_rows", "bin_correct") if name in sums]
+    whole = all(((count >= 0) & (count == np.floor(count)) & (count < 2**53)).all() for count in counts)
+    if not whole or any(np.isnan(array).any() for array in sums.values()):
+        return "expected counts from 0 on and sums without NaN"
+    if "bin_rows" not in sums:
+        return "" if sums["squared_error"] >= 0 else "expected a sum of squares"
+    binned, confidence = np.asarray(sums["bin_rows"]), np.asarray(sums["bin_confidence"])
+    levels = binned.sum() == sums["rows"] and np.sum(sums["bin_correct"]) == sums["correct"]
+    within = (np.asarray(sums["bin_correct"]) <= binned).all() and (confidence <= binned * (1 + 1e-6)).all()
+    sane = levels and within and (confidence >= 0).all() and sums["nll"] >= -1e-6 and sums["brier"] >= 0
+    return "" if sane else "expected bins that add up to the rows, and losses from 0 on"
+
+
 def add_sums(task: str, each: Iterable[Mapping[str, Any]]) -> Sums:
     """The sums over everybody's rows, added in the order given."""
     total = no_sums(task)

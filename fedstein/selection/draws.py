@@ -162,8 +162,8 @@ def drawing(rule: Rule, most: float) -> Callable[..., Draw]:
 def capped_at_median(indicators: Indicators, ratio: float) -> tuple[list[float | None], list[int]]:
     """No indicator above ``ratio`` times the median of the positive ones, and which ones were cut; 0: none is.
 
-    The others count as zero in every draw. Of an even number the lower median counts: of two reports a huge one must not
-    set its own limit.
+    The others count as zero in every draw. Of an even number the lower median counts: of two reports a huge one must
+    not set its own limit.
     """
     positive = sorted(value for value in indicators if value is not None and value > 0)
     limit = ratio * positive[(len(positive) - 1) // 2] if positive and ratio else 0.0

@@ -28,6 +28,7 @@ from fedstein.engines.flower.letters import (
     RESTORE,
     SETUP,
     BadLetter,
+    Check,
     Head,
     Letter,
     Shapes,
@@ -40,7 +41,7 @@ from fedstein.engines.flower.letters import (
 from fedstein.engines.flower.post import Post, Trouble
 from fedstein.engines.flower.roster import Roster
 from fedstein.errors import FedsteinError
-from fedstein.metrics import Sums
+from fedstein.metrics import Sums, implausible_sums, sum_shapes
 from fedstein.runs.config import EngineSection
 from fedstein.shard import Shard
 from fedstein.sites.base import State
@@ -108,6 +109,7 @@ class Office:
         held: Arrays | None = None,
         held_receipt: str = "",
         need_one: bool = False,
+        check: Check | None = None,
     ) -> Outcome:
         """Send, collect, send again; ends when all have answered, or when the deadline lets it."""
         waiting = {client: Pending(client) for client in clients}
@@ -121,11 +123,12 @@ class Office:
                 entry.setup |= bool(self.setup) and entry.client not in self.set_up
             for group in _alike(due):
                 self._send(kind, number, group, arrays, held or {}, held_receipt, timeout, now)
-            if self._collect(kind, number, waiting, expected, outcome):
+            if self._collect(kind, number, waiting, expected, check, outcome):
                 progress = time.monotonic()
                 continue
             now = time.monotonic()
-            if not self.waits and now - began > timeout and (outcome.replies or not need_one):
+            enough = not self.waits and (bool(outcome.replies) or not need_one)
+            if enough and (now - began > timeout or all(self._absent(entry) for entry in waiting.values())):
                 break
             if self.settings.patience and now - progress > self.settings.patience:
                 self._give_up(kind, number, list(waiting.values()))
@@ -138,6 +141,13 @@ class Office:
 
     def _name(self, client: int) -> str:
         return self.roster.infos[client].name
+
+    def _absent(self, entry: Pending) -> bool:
+        """Whether nothing can come: its node is not there and nothing was sent to it."""
+        if entry.tickets or entry.client in self.roster.where:
+            return False
+        entry.reason = "not connected"
+        return True
 
     def _due(self, entry: Pending, now: float, timeout: float) -> bool:
         node = self.roster.where.get(entry.client)
@@ -203,7 +213,15 @@ class Office:
         pause = BACK_OFF[min(max(entry.attempts - 1, 0), len(BACK_OFF) - 1)]
         entry.reason, entry.node, entry.not_before = reason, None, time.monotonic() + pause
 
-    def _collect(self, kind: str, number: int, waiting: dict[int, Pending], expected: Shapes, outcome: Outcome) -> bool:
+    def _collect(
+        self,
+        kind: str,
+        number: int,
+        waiting: dict[int, Pending],
+        expected: Shapes,
+        check: Check | None,
+        outcome: Outcome,
+    ) -> bool:
         """Take in what has come; whether anything has."""
         tickets = {ticket: entry for entry in waiting.values() for ticket in entry.tickets}
         replies = self.post.collect(list(tickets)) if tickets else {}
@@ -222,7 +240,7 @@ class Office:
                 if reply.head["status"] != OK:
                     self._mend(kind, number, entry, reply, waiting, outcome)
                     continue
-                check_arrays(reply.arrays, expected)
+                check_arrays(reply.arrays, expected, check)
             except BadLetter as error:
                 outcome.rejected[entry.client] = str(error)
                 del waiting[entry.client]
@@ -316,6 +334,7 @@ class FlowerEngine:
         office.restorable = set(first) <= set(self._like)
         self._report_shapes = report_shapes(program, inputs)
         self._update_shapes = update_shapes(program, inputs)
+        self._sum_shapes = sum_shapes(program.model.task)
 
     @property
     def clients(self) -> Sequence[ClientInfo]:
@@ -377,7 +396,12 @@ class FlowerEngine:
         self._updates.clear()
 
     def evaluate(self, number: int, particles: jax.Array, clients: Sequence[int]) -> dict[int, Sums]:
-        raise NotImplementedError("a run over nodes is evaluated by its server")
+        timeout = self.office.settings.report_timeout or 0.0
+        found = self.office.request(
+            "evaluate", number, clients, {"particles": particles}, self._sum_shapes, timeout, check=implausible_sums
+        )
+        self._count(number, found._replace(missing={}))  # who is missing is with the evaluation itself
+        return {client: found.replies[client].arrays for client in clients if client in found.replies}
 
     def _count(self, number: int, found: Outcome) -> None:
         for kind, clients in (("missing", found.missing), ("rejected", found.rejected)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ SETUP, RESTORE = "setup/", "restore/"  # prefixes of arrays that come along: the
 
 Head = dict[str, Any]  # str, int, float and bool
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name -> shape, dtype
+Check = Callable[[Arrays], str]  # what is wrong with arrays of the right shapes; empty where nothing is
 
 
 class BadLetter(FedsteinError):
@@ -83,16 +84,18 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str
     return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
 
 
-def check_arrays(arrays: Arrays, expected: Shapes) -> None:
-    """Names, shapes and dtypes as expected, and every number finite."""
+def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -> None:
+    """Names, shapes and dtypes as expected, and every number finite, or else as ``check`` wants the whole."""
     if set(arrays) != set(expected):
         raise BadLetter(f"expected arrays {sorted(expected)}, got {sorted(arrays)}")
     for name, (shape, dtype) in expected.items():
         array = arrays[name]
         if array.shape != shape or array.dtype.name != dtype:
             raise BadLetter(f"expected {name!r} as {dtype} {shape}, got {array.dtype.name} {array.shape}")
-        if not np.isfinite(array).all():
+        if check is None and not np.isfinite(array).all():
             raise BadLetter(f"{name!r} holds numbers that are not finite (NaN or infinity)")
+    if check is not None and (problem := check(arrays)):
+        raise BadLetter(problem)
 
 
 def along(arrays: Arrays, prefix: str) -> Arrays:

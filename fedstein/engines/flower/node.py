@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from fedstein import data
@@ -37,6 +38,7 @@ from fedstein.engines.flower.letters import (
 )
 from fedstein.engines.flower.store import Kept, OutOfSync, Store
 from fedstein.errors import FedsteinError, InputError
+from fedstein.holdout import Share, share_out
 from fedstein.runs.config import Config, whole_config
 from fedstein.runs.wiring import build_model, load_dataset, program_in, split_rows
 from fedstein.sites.base import Arrays
@@ -59,12 +61,16 @@ class Missing(FedsteinError):
 
 
 class Rows(NamedTuple):
-    """A node's rows and what the model must know of them."""
+    """A node's rows, those to train on and those held out, and what the model must know of them."""
 
-    x: np.ndarray
-    y: np.ndarray
+    share: Share
+    checksum: str  # of all of them, as they are on the node
     classes: int
     task: str
+
+    @property
+    def inputs(self) -> int:
+        return self.share.x.shape[1]
 
 
 def read_node(settings: Mapping[str, Any]) -> Node:
@@ -138,7 +144,9 @@ def load_rows(config: Config, node: Node) -> Rows:
         )
     dataset = _dataset(config.data.model_dump_json(exclude_none=True))
     index = split_rows(config, dataset)[node.partition]
-    return Rows(dataset.train_x[index], dataset.train_y[index], dataset.classes, dataset.task)
+    x, y = dataset.train_x[index], dataset.train_y[index]
+    share = share_out(x, y, config.evaluate.fraction)
+    return Rows(share, digest({"x": x, "y": y}), dataset.classes, dataset.task)
 
 
 def open_store(request: Letter, node: Node) -> Store:
@@ -168,7 +176,7 @@ def prepare(request: Letter, config: Config, node: Node, store: Store) -> tuple[
     """What this client computes, and its rows."""
     setup, rows = set_up(request, store), load_rows(config, node)
     basis = {name: setup[name] for name in BASIS if name in setup}
-    model = build_model(config, rows.x.shape[1], rows.classes, rows.task)
+    model = build_model(config, rows.inputs, rows.classes, rows.task)
     return program_in(config, model, basis or None), rows
 
 
@@ -183,9 +191,9 @@ def brought_in_line(request: Letter, store: Store) -> Arrays | None:
 def hello(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
     """Who is there, and whether its rows fit."""
     rows = load_rows(config, node)
-    build_model(config, rows.x.shape[1], rows.classes, rows.task)
+    build_model(config, rows.inputs, rows.classes, rows.task)
     known = -1 if node.partition is None else node.partition
-    return {"rows": len(rows.x), "plays": known, "data": digest({"x": rows.x, "y": rows.y})}, {}
+    return {"rows": len(rows.share.x), "plays": known, "data": rows.checksum}, {}
 
 
 def sums(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
@@ -193,7 +201,7 @@ def sums(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-    return {}, {"moments": moments(program.model.prepare(rows.x), request.arrays.get("probe"))}
+    return {}, {"moments": moments(program.model.prepare(rows.share.x), request.arrays.get("probe"))}
 
 
 def ask(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
@@ -204,7 +212,7 @@ def ask(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
         state = brought_in_line(request, store)
         received = main_part(request.arrays)
         store.keep("broadcast", received, number)
-    shard = program.shard(rows.x, rows.y)
+    shard = program.shard(rows.share.x, rows.share.y)
     report = program.report(number, store.client, program.survey(received), state, shard)
     return {}, plain(report)
 
@@ -224,12 +232,24 @@ def train(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
         asked, pending = digest(received), store.pending()
         if pending and (pending.round, pending.asked) == (number, asked):
             return {"receipt": pending.receipt}, pending.update
-        shard = program.shard(rows.x, rows.y)
+        shard = program.shard(rows.share.x, rows.share.y)
         update, after = program.train(number, store.client, received, state, shard)
         sent = plain(update)
         receipt = digest(sent)
         store.write_pending(Kept(number, receipt, asked, plain(after), sent))
     return {"receipt": receipt}, sent
+
+
+def evaluate(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """What the particles' predictions of this node's held-out rows come to: counts and sums."""
+    store = open_store(request, node)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+    received = main_part(request.arrays)
+    if set(received) != {"particles"}:
+        raise BadLetter(f"expected particles to evaluate, got {sorted(received)}")
+    held = program.held_out(rows.share.held_x, rows.share.held_y)
+    return {}, plain(program.evaluate(jnp.asarray(received["particles"]), held))
 
 
 def plain(arrays: Arrays) -> Arrays:
@@ -241,4 +261,5 @@ HANDLERS: dict[str, Callable[[Letter, Config, Node], tuple[Head, Arrays]]] = {
     "sums": sums,
     "ask": ask,
     "train": train,
+    "evaluate": evaluate,
 }

@@ -110,8 +110,6 @@ def wire_over(
         raise InputError(
             f"algorithm.kind = {config.algorithm.kind!r} needs everybody's rows in one place; use fedstein run for it"
         )
-    if config.evaluate.where == "clients":
-        raise InputError("evaluate.where = 'clients' is there for engine.kind = 'local' alone; leave it out")
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
     settings, text = config.engine, config.to_toml()
