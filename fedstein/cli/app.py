@@ -116,7 +116,9 @@ def reference(
 @app.command()
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="DIR")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a header line, or NPZ with an array x.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CSV with a header line, Parquet, or NPZ with an array x.")
+    ],
     out: Annotated[Path | None, typer.Option(help="A CSV file to write; default: standard output.")] = None,
     posterior: Annotated[
         str, typer.Option(metavar="particles|gaussian", help="gaussian: draws from the site Gaussian of full sites.")

@@ -12,6 +12,7 @@ from fedstein.data.dataset import Dataset, scaled, validate
 from fedstein.data.fetch import get, load_full
 from fedstein.data.files import load_features, load_file
 from fedstein.data.partition import PARTITIONS, partition
+from fedstein.data.table import READERS
 from fedstein.errors import InputError
 
 __all__ = [
@@ -147,7 +148,7 @@ DATASETS: dict[str, DatasetInfo] = {
         rows_per_client=0,
     ),
     "file": DatasetInfo(
-        description="Your own CSV or NPZ file (data.path)",
+        description="Your own CSV, Parquet or NPZ file (data.path)",
         task="",
         loader=load_file,
         train_rows=0,
@@ -177,14 +178,16 @@ def load(
     """The dataset of that name; everything after the name is for `name = "file"`. Empty strings count as not given."""
     if name not in DATASETS:
         near = difflib.get_close_matches(name, DATASETS, n=1)
-        if Path(name).suffix.lower() in (".csv", ".npz"):
+        if Path(name).suffix.lower() in READERS:
             hint = f'for a file of your own set data.name = "file" and data.path = "{name}"'
         else:
             hint = f"did you mean {near[0]!r}?" if near else 'for a file of your own set data.name = "file"'
         raise InputError(f"expected data.name to be one of {', '.join(DATASETS)}, got {name!r}; {hint}")
     if name == "file":
         if not path:
-            raise InputError('expected data.path with data.name = "file", got none; set data.path to a CSV or NPZ file')
+            raise InputError(
+                'expected data.path with data.name = "file", got none; set data.path to a CSV, Parquet or NPZ file'
+            )
         return load_file(
             path,
             target=target or None,

@@ -1,4 +1,5 @@
-"""A user's own data: a CSV file with a header line, or an NPZ file (x, y, and perhaps client and feature_names)."""
+"""A user's own data: a CSV file with a header line, a Parquet file, or an NPZ file (x, y, and perhaps client and
+feature_names)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedstein.data.dataset import TASKS, Dataset, fixed_split, scaled, standardisation, unchanged, validate
+from fedstein.data.labels import codes, is_integer, is_missing, is_number, known_targets, labels
 from fedstein.data.table import Table, numbers, read_table
 from fedstein.errors import InputError
 
@@ -33,23 +35,23 @@ def load_file(
             f"expected test rows that are not training rows, got data.test_path and data.path both {table.path.name}; "
             "name another file, or leave data.test_path out to hold rows back"
         )
-    held_out = read_table(test_path, target=table.target_name) if test_path else None
+    held_out = read_table(test_path, target=table.target_name, features=table.feature_names) if test_path else None
     task = _task(table, task)
     if task == "classification":
-        label_names, codes = _codes([_label(v, table, row) for row, v in enumerate(table.targets)])
-        y: np.ndarray = codes.astype(np.int32)
+        label_names, classes = codes(labels(table))
+        y: np.ndarray = classes.astype(np.int32)
     else:
         label_names, y = (), numbers(table.targets, table, table.target_name)
-    client_names, owners = _codes(table.clients) if table.clients is not None else ((), None)
+    client_names, owners = codes(table.clients) if table.clients is not None else ((), None)
     if held_out is None:
-        strata = (codes if task == "classification" else np.zeros(len(y), np.int64)) * (len(client_names) + 1)
+        strata = (classes if task == "classification" else np.zeros(len(y), np.int64)) * (len(client_names) + 1)
         train, test = fixed_split(strata + (0 if owners is None else owners), test_fraction)
         train_raw, test_raw, train_y, test_y = table.x[train], table.x[test], y[train], y[test]
         owners = owners[train] if owners is not None else None
     else:
         train_raw, train_y = table.x, y
         test_raw = held_out.columns(table.feature_names)
-        test_y = _test_targets(held_out, label_names)
+        test_y = known_targets(held_out, label_names, "remove the row or add such rows to the training file")
     _check_not_empty(table, train_raw, test_raw)
     mean, scale = standardisation(train_raw) if standardize else unchanged(train_raw.shape[1])
     target_mean, target_scale = 0.0, 1.0
@@ -82,7 +84,7 @@ def load_file(
 
 def load_features(path: str | Path, feature_names: Sequence[str]) -> np.ndarray:
     """The raw values of the named columns, rows x features in float64, to predict from; other columns may be there."""
-    return read_table(path, target="").columns(tuple(feature_names))
+    return read_table(path, target="", features=feature_names).columns(tuple(feature_names))
 
 
 def _task(table: Table, task: str | None) -> str:
@@ -90,9 +92,9 @@ def _task(table: Table, task: str | None) -> str:
         raise InputError(f"expected data.task to be 'classification' or 'regression', got {task!r}; or leave it out")
     if task:
         return task
-    distinct = {value for value in table.targets if not _is_missing(value)}
-    integers = all(_is_integer(value) for value in distinct)
-    numeric = integers or all(_is_number(value) for value in distinct)
+    distinct = {value for value in table.targets if not is_missing(value)}
+    integers = all(is_integer(value) for value in distinct)
+    numeric = integers or all(is_number(value) for value in distinct)
     if (integers or not numeric) and len(distinct) <= MOST_LABELS:
         return "classification"
     if numeric:
@@ -103,57 +105,9 @@ def _task(table: Table, task: str | None) -> str:
     )
 
 
-def _label(value: str, table: Table, row: int) -> str:
-    if _is_missing(value):
-        raise InputError(
-            f"{table.path.name}: expected a label in column {table.target_name!r}, got none on {table.place(row)}; "
-            "remove the row or fill in a label"
-        )
-    return str(int(float(value))) if _is_integer(value) else value.strip()
-
-
-def _codes(values: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The distinct values in sorted order (by number where all are numbers), and each row's index into them."""
-    distinct = sorted(set(values))
-    if all(_is_number(value) for value in distinct):
-        distinct.sort(key=float)
-    index = {value: code for code, value in enumerate(distinct)}
-    return tuple(distinct), np.array([index[value] for value in values], np.int64)
-
-
-def _test_targets(table: Table, label_names: tuple[str, ...]) -> np.ndarray:
-    if not label_names:
-        return numbers(table.targets, table, table.target_name)
-    index = {value: code for code, value in enumerate(label_names)}
-    labels = [_label(value, table, row) for row, value in enumerate(table.targets)]
-    for row, label in enumerate(labels):
-        if label not in index:
-            shown = ", ".join(label_names[:10]) + (", ..." if len(label_names) > 10 else "")
-            raise InputError(
-                f"{table.path.name}: expected one of the training labels ({shown}), got {label!r} on "
-                f"{table.place(row)}; remove the row or add such rows to the training file"
-            )
-    return np.array([index[label] for label in labels], np.int32)
-
-
 def _check_not_empty(table: Table, train: np.ndarray, test: np.ndarray) -> None:
     if len(train) == 0 or len(test) == 0:
         raise InputError(
             f"{table.path.name}: expected training and test rows, got {len(train)} and {len(test)}; "
             "give more rows or change data.test_fraction"
         )
-
-
-def _is_missing(value: str) -> bool:
-    return value.strip().lower() in ("", "na", "n/a", "nan", "null", "none", "inf", "-inf")
-
-
-def _is_number(value: str) -> bool:
-    try:
-        return bool(np.isfinite(float(value)))
-    except ValueError:
-        return False
-
-
-def _is_integer(value: str) -> bool:
-    return _is_number(value) and float(value).is_integer() and abs(float(value)) < 2**53

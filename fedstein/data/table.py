@@ -1,9 +1,9 @@
-"""Reading a CSV or NPZ file into columns, with errors that name the file, the column and the line."""
+"""Reading a CSV, Parquet or NPZ file into columns, with errors that name the file, the column and the line."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,10 @@ import numpy as np
 
 from fedstein.data.dataset import LARGEST
 from fedstein.data.npz import read_npz
+from fedstein.data.parquet import parquet_columns, parquet_header
 from fedstein.errors import InputError
+
+Column = Sequence[str] | np.ndarray  # text as it stands in the file, or numbers
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Table:
 
     path: Path
     feature_names: tuple[str, ...]
-    features: tuple[Sequence[str] | np.ndarray, ...]
+    features: tuple[Column, ...]
     target_name: str
     targets: Sequence[str]
     clients: Sequence[str] | None
@@ -35,12 +38,17 @@ class Table:
 
     def columns(self, names: tuple[str, ...]) -> np.ndarray:
         """The named columns as numbers, float64; InputError for a missing one or a value that is no finite number."""
-        own = self.feature_names if self.named or len(names) != len(self.feature_names) else names
-        position = {name: i for i, name in enumerate(own)}
+        if not self.named and len(names) != len(self.feature_names):
+            raise InputError(
+                f"{self.path.name}: expected {len(names)} columns in x ({some(names)}), got {len(self.feature_names)}; "
+                "give it those columns, or say which they are in an array feature_names"
+            )
+        position = {name: i for i, name in enumerate(self.feature_names if self.named else names)}
         missing = [name for name in names if name not in position]
         if missing:
-            shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-            raise InputError(f"{self.path.name}: expected columns that are missing: {shown}; add them to the file")
+            raise InputError(
+                f"{self.path.name}: expected columns that are missing: {some(missing)}; add them to the file"
+            )
         out = np.empty((self.rows, len(names)))
         for i, name in enumerate(names):
             out[:, i] = numbers(self.features[position[name]], self, name)
@@ -51,22 +59,36 @@ class Table:
         return f"line {self.lines[row]}" if self.lines is not None else f"row {row}"
 
 
-def read_table(path: str | Path, *, target: str | None = None, client: str | None = None) -> Table:
-    """Read a file. `target` None: the last column (y in an NPZ file); "": no target, every column is a feature."""
+def read_table(
+    path: str | Path,
+    *,
+    target: str | None = None,
+    client: str | None = None,
+    features: Sequence[str] | None = None,
+    folder: bool = True,
+) -> Table:
+    """Read a file. `target` None: the last column (y in an NPZ file); "": no target, every column is a feature.
+
+    `features`: the only ones that will be asked for, so that others may be there and hold anything. `folder` False: no
+    message names the folder, for those that leave the machine.
+    """
     path = Path(path).expanduser()
-    if not path.is_file():
-        raise InputError(f"expected a CSV or NPZ file at {path}, got {'a folder' if path.is_dir() else 'no such file'}")
-    if path.suffix.lower() not in (".npz", ".csv", ".tsv", ".txt"):
-        raise InputError(f"expected a file that ends in .csv or .npz, got {path.name}; convert or rename it")
+    shown = path if folder else path.name
     try:
-        if path.suffix.lower() == ".npz":
-            return _read_npz(path, target, client)
-        return _read_csv(path, target, client)
+        if not path.is_file():
+            got = "a folder" if path.is_dir() else "no such file"
+            raise InputError(f"expected a CSV, Parquet or NPZ file at {shown}, got {got}")
+        reader = READERS.get(path.suffix.lower())
+        if reader is None:
+            raise InputError(
+                f"expected a file that ends in .csv, .parquet or .npz, got {path.name}; convert or rename it"
+            )
+        return reader(path, target, client, features)
     except OSError as error:
-        raise InputError(f"expected a file that can be read, got {path} ({error.strerror})") from error
+        raise InputError(f"expected a file that can be read, got {shown} ({error.strerror})") from error
 
 
-def numbers(values: Sequence[str] | np.ndarray, table: Table, column: str) -> np.ndarray:
+def numbers(values: Column, table: Table, column: str) -> np.ndarray:
     """One column as float64; InputError naming column and line for anything that is not a finite number."""
     try:
         out = np.array(values, np.float64)
@@ -90,16 +112,43 @@ def _number(value: str) -> float:
         return float("nan")
 
 
-def _read_csv(path: Path, target: str | None, client: str | None) -> Table:
+def some(names: Sequence[str]) -> str:
+    """A list for messages, cut short where it is long."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _read_csv(path: Path, target: str | None, client: str | None, features: Sequence[str] | None) -> Table:
     header, rows, lines = _csv_rows(path)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    by_name: dict[str, Sequence[str]] = dict(zip(header, columns, strict=True))
+    by_name: dict[str, Column] = dict(zip(header, columns, strict=True))
+    return _table(path, header, len(rows), lines, lambda _: by_name, target, client, features)
+
+
+def _read_parquet(path: Path, target: str | None, client: str | None, features: Sequence[str] | None) -> Table:
+    header, rows = parquet_header(path)
+    if not header:
+        raise InputError(f"{path.name}: expected columns, got a Parquet file without any")
+    _check_names(path, header)
+    return _table(path, header, rows, None, lambda names: parquet_columns(path, names), target, client, features)
+
+
+def _table(
+    path: Path,
+    header: list[str],
+    rows: int,
+    lines: Sequence[int] | None,
+    read: Callable[[Sequence[str]], Mapping[str, Column]],
+    target: str | None,
+    client: str | None,
+    features: Sequence[str] | None,
+) -> Table:
+    """A file whose features, target and client are columns side by side; `read` gets the values of some of them."""
     if target is None:
         target = next(name for name in reversed(header) if name != client or len(header) == 1)
     for key, wanted in (("target", target), ("client", client)):
-        if wanted and wanted not in by_name:
+        if wanted and wanted not in header:
             raise InputError(
-                f"{path.name}: expected a column {wanted!r} (data.{key}), got columns {_some(header)}; correct the name"
+                f"{path.name}: expected a column {wanted!r} (data.{key}), got columns {some(header)}; correct the name"
             )
     if target and target == client:
         raise InputError(
@@ -107,26 +156,31 @@ def _read_csv(path: Path, target: str | None, client: str | None) -> Table:
         )
     names = tuple(name for name in header if name not in (target, client))
     if not rows or not names:
-        raise InputError(
-            f"{path.name}: expected rows and feature columns, got {len(rows)} rows and {len(names)} features"
-        )
-    clients = [value.strip() for value in by_name[client]] if client else None
+        raise InputError(f"{path.name}: expected rows and feature columns, got {rows} rows and {len(names)} features")
+    if features is not None:
+        asked = set(features)
+        names = tuple(name for name in names if name in asked)
+    values = read([*names, *(name for name in (target, client) if name)])
     table = Table(
         path=path,
         feature_names=names,
-        features=tuple(by_name[name] for name in names),
+        features=tuple(values[name] for name in names),
         target_name=target,
-        targets=[value.strip() for value in by_name[target]] if target else (),
-        clients=clients,
+        targets=_texts(values[target]) if target else (),
+        clients=_texts(values[client]) if client else None,
         lines=lines,
-        rows=len(rows),
+        rows=rows,
     )
-    if clients and "" in clients:
+    if table.clients and "" in table.clients:
         raise InputError(
-            f"{path.name}: expected a client in column {client!r}, got nothing on {table.place(clients.index(''))}; "
-            "fill in the name or remove the row"
+            f"{path.name}: expected a client in column {client!r}, got nothing on "
+            f"{table.place(table.clients.index(''))}; fill in the name or remove the row"
         )
     return table
+
+
+def _texts(values: Column) -> list[str]:
+    return [str(value).strip() for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
 
 
 def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
@@ -159,21 +213,23 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
 def _check_header(path: Path, header: list[str]) -> None:
     if not header:
         raise InputError(f"{path.name}: expected a header line with column names, got an empty file")
-    if "" in header:
+    if all(_number(name) == _number(name) for name in header) and header != [str(i) for i in range(len(header))]:
+        raise InputError(f"{path.name}: expected a header line with column names, got numbers ({some(header)}); add it")
+    _check_names(path, header)
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if "" in names:
         raise InputError(
-            f"{path.name}: expected a name for every column, got none for column {header.index('') + 1}; "
+            f"{path.name}: expected a name for every column, got none for column {names.index('') + 1}; "
             "name it, or remove it if it only numbers the rows"
         )
-    if all(_number(name) == _number(name) for name in header) and header != [str(i) for i in range(len(header))]:
-        raise InputError(
-            f"{path.name}: expected a header line with column names, got numbers ({_some(header)}); add it"
-        )
-    twice = sorted({name for name in header if header.count(name) > 1})
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(f"{path.name}: expected different column names, got {_some(twice)} twice; rename one")
+        raise InputError(f"{path.name}: expected different column names, got {some(twice)} twice; rename one")
 
 
-def _read_npz(path: Path, target: str | None, client: str | None) -> Table:
+def _read_npz(path: Path, target: str | None, client: str | None, _: Sequence[str] | None) -> Table:
     try:
         arrays = read_npz(path)
     except ValueError as error:
@@ -185,8 +241,8 @@ def _read_npz(path: Path, target: str | None, client: str | None) -> Table:
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise InputError(
-            f"{path.name}: expected arrays {_some(needed)}, got {_some(list(arrays)) or 'none'}; "
-            f"add {_some(missing)} or correct data.target or data.client"
+            f"{path.name}: expected arrays {some(needed)}, got {some(list(arrays)) or 'none'}; "
+            f"add {some(missing)} or correct data.target or data.client"
         )
     x = arrays["x"]
     if x.ndim != 2 or x.dtype.kind not in "fiub" or 0 in x.shape:
@@ -197,19 +253,25 @@ def _read_npz(path: Path, target: str | None, client: str | None) -> Table:
     for key, (array, length) in lengths.items():
         if array.shape != (length,):
             raise InputError(f"{path.name}: expected {length} values in {key}, got shape {array.shape}; x is {x.shape}")
-    _check_header(path, [str(name) for name in names])
+    _check_names(path, [str(name) for name in names])
     return Table(
         path=path,
         feature_names=tuple(str(name) for name in names),
         features=tuple(x.T),
         target_name=target,
-        targets=[str(value) for value in arrays[target].tolist()] if target else (),
-        clients=[str(value) for value in arrays[owner].tolist()] if target and owner in arrays else None,
+        targets=_texts(arrays[target]) if target else (),
+        clients=_texts(arrays[owner]) if target and owner in arrays else None,
         lines=None,
         rows=len(x),
         named="feature_names" in arrays,
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+READERS: dict[str, Callable[[Path, str | None, str | None, Sequence[str] | None], Table]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".txt": _read_csv,
+    ".parquet": _read_parquet,
+    ".pq": _read_parquet,
+    ".npz": _read_npz,
+}

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 SMALL = (
@@ -165,6 +167,8 @@ def test_predict_writes_probabilities_and_checks_columns(finished, tmp_path):
     to_file = fedstein("predict", folder, rows, "--out", tmp_path / "p.csv")
     assert (tmp_path / "p.csv").read_text() == result.stdout
     assert "7 predictions" in to_file.stdout
+    pq.write_table(pa.table(dict(zip(facts["features"], test_x.T, strict=True))), tmp_path / "rows.parquet")
+    assert fedstein("predict", folder, tmp_path / "rows.parquet").stdout == result.stdout
     (tmp_path / "short.csv").write_text("a,b\n1,2\n")
     assert_refused(fedstein("predict", folder, tmp_path / "short.csv"), facts["features"][0])
     text = rows.read_text().splitlines()

@@ -86,7 +86,7 @@ def test_separate_test_file(tmp_path: Path) -> None:
     assert len(got.train_y) == 3
     assert got.test_y.tolist() == [1]
     assert raw(got, got.test_x).tolist() == [[5, 6]]
-    with pytest.raises(InputError, match=r"training labels \(no, yes\), got 'maybe' on line 2"):
+    with pytest.raises(InputError, match=r"labels \(no, yes\) in column 'y', got 'maybe' on line 2; .*training file"):
         data.load("file", path=train, test_path=write(tmp_path, "a,b,y\n1,2,maybe\n", "odd.csv"))
     with pytest.raises(InputError, match="missing: b"):
         data.load("file", path=train, test_path=write(tmp_path, "a,y\n1,no\n", "short.csv"))
@@ -138,8 +138,8 @@ def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
         data.load("file", path=tmp_path / "none.csv")
     with pytest.raises(InputError, match="a folder"):
         data.load("file", path=tmp_path)
-    with pytest.raises(InputError, match=r"ends in .csv or .npz"):
-        data.load("file", path=write(tmp_path, "x", "data.parquet"))
+    with pytest.raises(InputError, match=r"ends in .csv, .parquet or .npz"):
+        data.load("file", path=write(tmp_path, "x", "data.xlsx"))
     (tmp_path / "latin.csv").write_bytes(b"a,y\n1,\xe9\n")
     with pytest.raises(InputError, match="UTF-8"):
         data.load("file", path=tmp_path / "latin.csv")
