@@ -6,12 +6,16 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedstein.data import bundled, covertype, mnist
 from fedstein.data.dataset import Dataset, scaled, validate
 from fedstein.data.fetch import get, load_full
 from fedstein.data.files import load_features, load_file
+from fedstein.data.local import load_rows
+from fedstein.data.nodes import expectation, load_nodes, with_scaling
 from fedstein.data.partition import PARTITIONS, partition
+from fedstein.data.scaling import Scaling, first_sums, scale_rows, second_sums
 from fedstein.data.table import READERS
 from fedstein.errors import InputError
 
@@ -20,13 +24,20 @@ __all__ = [
     "PARTITIONS",
     "Dataset",
     "DatasetInfo",
+    "Scaling",
+    "expectation",
+    "first_sums",
     "get",
     "load",
     "load_features",
     "load_file",
+    "load_rows",
     "partition",
+    "scale_rows",
     "scaled",
+    "second_sums",
     "validate",
+    "with_scaling",
 ]
 
 
@@ -46,6 +57,7 @@ class DatasetInfo:
     partition: str
     clients: int  # 0: as many as the file names
     rows_per_client: int  # 0: share everything out
+    keys: tuple[str, ...] = ()  # of `[data]` that are for this dataset
 
 
 DATASETS: dict[str, DatasetInfo] = {
@@ -160,22 +172,28 @@ DATASETS: dict[str, DatasetInfo] = {
         partition="given",
         clients=0,
         rows_per_client=0,
+        keys=("path", "target", "client", "task", "test_path", "test_fraction", "standardize"),
+    ),
+    "nodes": DatasetInfo(
+        description="A file on every node of its own (data.features, data.target, data.labels): fedstein deploy app",
+        task="",
+        loader=load_nodes,
+        train_rows=0,
+        test_rows=0,
+        features=0,
+        classes=0,
+        licence="your own",
+        origin="nodes",
+        partition="given",
+        clients=0,
+        rows_per_client=0,
+        keys=("features", "target", "labels", "task", "test_path", "standardize"),
     ),
 }
 
 
-def load(
-    name: str,
-    *,
-    path: str | Path | None = None,
-    target: str | None = None,
-    client: str | None = None,
-    task: str | None = None,
-    test_path: str | Path | None = None,
-    test_fraction: float = 0.2,
-    standardize: bool = True,
-) -> Dataset:
-    """The dataset of that name; everything after the name is for `name = "file"`. Empty strings count as not given."""
+def load(name: str, **options: Any) -> Dataset:
+    """The dataset of that name; `options` are the keys of `[data]` that it takes. Empty ones count as not given."""
     if name not in DATASETS:
         near = difflib.get_close_matches(name, DATASETS, n=1)
         if Path(name).suffix.lower() in READERS:
@@ -183,25 +201,15 @@ def load(
         else:
             hint = f"did you mean {near[0]!r}?" if near else 'for a file of your own set data.name = "file"'
         raise InputError(f"expected data.name to be one of {', '.join(DATASETS)}, got {name!r}; {hint}")
-    if name == "file":
-        if not path:
+    given = {key: value for key, value in options.items() if value not in (None, "")}
+    for key in given:
+        if key not in DATASETS[name].keys:
+            takers = " or ".join(f'"{other}"' for other, info in DATASETS.items() if key in info.keys)
             raise InputError(
-                'expected data.path with data.name = "file", got none; set data.path to a CSV, Parquet or NPZ file'
+                f"expected data.{key} only with data.name = {takers}, got it with {name!r}; remove it or change the name"
             )
-        return load_file(
-            path,
-            target=target or None,
-            client=client or None,
-            task=task or None,
-            test_path=test_path or None,
-            test_fraction=test_fraction,
-            standardize=standardize,
-        )
-    options = {"path": path, "target": target, "client": client, "task": task, "test_path": test_path}
-    given = [key for key, value in options.items() if value]
-    given += ["test_fraction"] * (test_fraction != 0.2) + ["standardize"] * (not standardize)
-    if given:
+    if name == "file" and "path" not in given:
         raise InputError(
-            f'expected data.{given[0]} only with data.name = "file", got it with {name!r}; remove it or change the name'
+            'expected data.path with data.name = "file", got none; set data.path to a CSV, Parquet or NPZ file'
         )
-    return DATASETS[name].loader()
+    return DATASETS[name].loader(**given)

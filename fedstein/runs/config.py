@@ -35,6 +35,8 @@ class Data(Section):
     name: str
     path: str | None = None
     target: str | None = None
+    features: list[str] | None = None
+    labels: list[str | int] | None = None
     client: str | None = None
     task: Literal["classification", "regression"] | None = None
     test_path: str | None = None
@@ -164,6 +166,16 @@ class Config(Section):
                 f"selection.kind = {scheme!r} needs sites.kind = {' or '.join(map(repr, wanted))}, "
                 f"got {self.sites.kind!r}; set it, or choose a scheme for any sites: {', '.join(others)}"
             )
+        if self.data.name == "nodes":
+            if self.engine.kind == "local":
+                raise ValueError(
+                    'data.name = "nodes" needs engine.kind = "flower": every row is with its node; use fedstein deploy app'
+                )
+            if self.evaluate.where == "server" and not self.data.test_path:
+                raise ValueError(
+                    "evaluate.where = 'server' needs test rows at the server: set data.test_path, or let the clients "
+                    "evaluate (evaluate.where = 'clients')"
+                )
         clients, per_round, pool = self.partition.clients, self.selection.per_round, self.selection.pool or 0
         barred = self.selection.barred or []
         if len(set(barred)) < len(barred) or any(client >= clients for client in barred) or len(barred) >= clients:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fedstein.algorithms import ALGORITHMS, AlgorithmInfo, fedavg
 from fedstein.data import DATASETS
+from fedstein.errors import InputError
 from fedstein.models import MODELS
 from fedstein.selection import SCHEMES
 from fedstein.sites import SITES
@@ -49,7 +50,6 @@ BY_KIND: dict[str, dict[str, dict[str, Any]]] = {
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"sites": {"kind": "particles"}},  # and with it the paper's steps, start and density
 }
-FILE_KEYS = ("path", "target", "client", "task", "test_path", "test_fraction", "standardize")
 ROUNDS = {"mnist": 60, "mnist-full": 60}
 
 
@@ -64,6 +64,8 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     if data["name"] == "file":
         split = {} if data.get("test_path") else {"test_fraction": 0.2}
         data = {"standardize": True, **split, **data}
+    if data["name"] == "nodes":
+        data = {"standardize": True, **data}
     model = {"kind": default_model(facts), **raw.get("model", {})}
     partition = default_partition(raw.get("partition", {}), data["name"], facts)
     info = ALGORITHMS[raw.get("algorithm", {}).get("kind", "dsvgd")]
@@ -82,7 +84,7 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         "selection": {**schedule, **raw.get("selection", {})},
         "algorithm": algorithm,
         "engine": {"kind": "local", "threads": 0, "precision": "float32", **raw.get("engine", {})},
-        "evaluate": default_evaluation(raw.get("evaluate", {})),
+        "evaluate": default_evaluation(raw.get("evaluate", {}), data),
         "checkpoint": {"every": 10, **raw.get("checkpoint", {})},
     }
     for section, by_kind in BY_KIND.items():
@@ -110,8 +112,13 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[str, Any]:
     """The dataset's own suggestion; its rows per client only where the number of clients is its own too."""
     info = DATASETS[name]
-    suited = ("given" if facts.clients else "iid") if info.partition == "given" else info.partition
+    suited = "iid" if name == "file" and not facts.clients else info.partition
     partition = {"kind": suited, **raw}
+    if name == "nodes" and ("clients" not in raw or partition["kind"] != "given"):
+        raise InputError(
+            'expected partition.clients with data.name = "nodes": how many nodes take part, each with its own rows '
+            "(partition.kind is 'given'); set it"
+        )
     if partition["kind"] == "given":
         return {"clients": facts.clients or 1, **partition}
     clients = info.clients or facts.clients or 10
@@ -119,9 +126,10 @@ def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[s
     return {"clients": clients, **suggested, **partition}
 
 
-def default_evaluation(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The server evaluates on the test rows unless the clients are asked to."""
-    given = {"every": 1, "where": "server", **raw}
+def default_evaluation(raw: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The server evaluates on its test rows, if it has any, unless the clients are asked to."""
+    where = "clients" if data["name"] == "nodes" and not data.get("test_path") else "server"
+    given = {"every": 1, "where": where, **raw}
     return {"fraction": 0.2, **given} if given["where"] == "clients" else given
 
 
@@ -164,9 +172,8 @@ def inapplicable(full: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         found.append(("sites", "rank", f"sites.structure is {full['sites']['structure']!r}"))
     if full["evaluate"]["where"] != "clients" and "fraction" in full["evaluate"]:
         found.append(("evaluate", "fraction", f"evaluate.where is {full['evaluate']['where']!r}"))
-    if full["data"].get("test_path") and "test_fraction" in full["data"]:
+    if full["data"]["name"] == "file" and full["data"].get("test_path") and "test_fraction" in full["data"]:
         found.append(("data", "test_fraction", "data.test_path names the test rows"))
-    if full["data"]["name"] != "file":
-        why = f"data.name is {full['data']['name']!r}, not 'file'"
-        found += [("data", key, why) for key in full["data"] if key in FILE_KEYS]
+    own = ("name", *DATASETS[full["data"]["name"]].keys)
+    found += [("data", key, f"data.name is {full['data']['name']!r}") for key in full["data"] if key not in own]
     return found

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstein.data import Dataset
+from fedstein.data import Dataset, Scaling
 from fedstein.engines.base import ClientInfo
 from fedstein.errors import InputError
 from fedstein.runs.config import Config, load_config
@@ -52,7 +52,10 @@ class RunFolder:
         basis: Mapping[str, np.ndarray] | None = None,
     ) -> RunFolder:
         """A new folder with everything that is known before the first round. Refuses one that holds anything."""
-        return cls.begin(path, config, [client._asdict() for client in clients], describe(dataset), basis)
+        facts = describe(dataset)
+        if not facts["train_rows"]:  # they are with the clients
+            facts["train_rows"] = sum(client.rows for client in clients)
+        return cls.begin(path, config, [client._asdict() for client in clients], facts, basis)
 
     @classmethod
     def begin(
@@ -214,6 +217,12 @@ class RunFolder:
         if hashlib.sha256(content).hexdigest() != expected:
             raise InputError(f"{path} is damaged: its checksum is not the one in data.json; restore it or start anew")
         return unpack(content, path)
+
+    def scaling(self) -> Scaling:
+        """How the rows of the run are scaled."""
+        facts = self.data_facts()
+        target = (float(facts["target_mean"]), float(facts["target_scale"]))
+        return Scaling(np.array(facts["mean"], np.float64), np.array(facts["scale"], np.float64), *target)
 
     def data_facts(self) -> dict[str, Any]:
         facts = read_json(self.path / "data.json", "the description of the data")

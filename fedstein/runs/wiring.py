@@ -23,7 +23,7 @@ from fedstein.holdout import Share, share_out
 from fedstein.models import MODELS, Model
 from fedstein.protocol import Parts, RunState
 from fedstein.runs.config import Config
-from fedstein.runs.defaults import FILE_KEYS, Facts
+from fedstein.runs.defaults import Facts
 from fedstein.schedule import SCHEDULES
 from fedstein.selection import SCHEMES, Scheme
 from fedstein.selection.barred import without
@@ -67,8 +67,8 @@ def load_dataset(raw: Mapping[str, Any]) -> data.Dataset:
     """The dataset that the ``[data]`` of a raw or resolved config names."""
     settings = raw.get("data", {})
     name = settings.get("name", "covertype")
-    given = {key: settings[key] for key in FILE_KEYS if key in settings} if name == "file" else {}
-    return data.load(name, **given)
+    keys = data.DATASETS[name].keys if name in data.DATASETS else ()
+    return data.load(name, **{key: settings[key] for key in keys if key in settings})
 
 
 def facts_of(dataset: data.Dataset) -> Facts:
@@ -284,6 +284,11 @@ def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray]
 
 def wire(config: Config, dataset: data.Dataset, basis: Rotation | None = None) -> Wired:
     """Everything in process."""
+    if config.data.name == "nodes":
+        raise InputError(
+            'data.name = "nodes": every row is with its node, so there is nothing to train on here; use fedstein deploy '
+            "app, or fedstein run with data.name = \"file\""
+        )
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
     federation = federate(config, model, client_rows(config, dataset), client_names(config, dataset), basis)

@@ -129,10 +129,15 @@ def _dataset(settings: str) -> data.Dataset:
     return load_dataset({"data": json.loads(settings)})
 
 
-def load_rows(config: Config, node: Node) -> Rows:
-    """The rows of this node, in the order that every engine has them in."""
+def load_rows(config: Config, node: Node, setup: Arrays) -> Rows:
+    """The rows of this node, in the order that every engine has them in, scaled as the run was set up."""
     if node.partition is None:
-        raise InputError("own files are not read yet")
+        return own_rows(config, node, setup)
+    if config.data.name == "nodes":
+        raise InputError(
+            f"this node plays client {node.partition} of a trial, and the run takes nodes with their own files; start it "
+            'with data="FILE" instead of partition-id'
+        )
     if node.partition >= config.partition.clients:
         raise InputError(
             f"this node plays client {node.partition}, the run has clients 0 to {config.partition.clients - 1}"
@@ -147,6 +152,25 @@ def load_rows(config: Config, node: Node) -> Rows:
     x, y = dataset.train_x[index], dataset.train_y[index]
     share = share_out(x, y, config.evaluate.fraction)
     return Rows(share, digest({"x": x, "y": y}), dataset.classes, dataset.task)
+
+
+def own_rows(config: Config, node: Node, setup: Arrays) -> Rows:
+    """Rows from the node's own file; raw before the run is set up."""
+    if config.data.name != "nodes":
+        raise InputError(
+            f"this node has a file of its own, and the run is a trial on data.name = {config.data.name!r}; start the run "
+            'with data.name = "nodes", or the node with partition-id'
+        )
+    settings = config.data
+    expected = data.expectation(settings.features, settings.target, settings.task, settings.labels)
+    raw = data.load_rows(node.data, expected)
+    share = share_out(raw.x, raw.y, config.evaluate.fraction)
+    if "mean" in setup:
+        scaling = data.Scaling(setup["mean"], setup["scale"], *setup["target"].tolist())
+        x, y = data.scale_rows(share.x, share.y, scaling)
+        held_x, held_y = data.scale_rows(share.held_x, share.held_y, scaling)
+        share = Share(x, y, held_x, held_y)
+    return Rows(share, digest({"x": raw.x, "y": raw.y}), len(expected.labels), expected.task)
 
 
 def open_store(request: Letter, node: Node) -> Store:
@@ -174,7 +198,8 @@ def set_up(request: Letter, store: Store) -> Arrays:
 
 def prepare(request: Letter, config: Config, node: Node, store: Store) -> tuple[ClientProgram, Rows]:
     """What this client computes, and its rows."""
-    setup, rows = set_up(request, store), load_rows(config, node)
+    setup = set_up(request, store)
+    rows = load_rows(config, node, setup)
     basis = {name: setup[name] for name in BASIS if name in setup}
     model = build_model(config, rows.inputs, rows.classes, rows.task)
     return program_in(config, model, basis or None), rows
@@ -190,10 +215,17 @@ def brought_in_line(request: Letter, store: Store) -> Arrays | None:
 
 def hello(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
     """Who is there, and whether its rows fit."""
-    rows = load_rows(config, node)
+    rows = load_rows(config, node, {})
     build_model(config, rows.inputs, rows.classes, rows.task)
     known = -1 if node.partition is None else node.partition
     return {"rows": len(rows.share.x), "plays": known, "data": rows.checksum}, {}
+
+
+def scale(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """This client's summands of how rows are scaled: without a mean those of the first pass, else of the second."""
+    rows = load_rows(config, node, {})
+    y, mean = rows.share.y if rows.task == "regression" else None, main_part(request.arrays)
+    return {}, data.second_sums(rows.share.x, y, mean) if mean else data.first_sums(rows.share.x, y)
 
 
 def sums(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
@@ -258,6 +290,7 @@ def plain(arrays: Arrays) -> Arrays:
 
 HANDLERS: dict[str, Callable[[Letter, Config, Node], tuple[Head, Arrays]]] = {
     "hello": hello,
+    "scale": scale,
     "sums": sums,
     "ask": ask,
     "train": train,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ import numpy as np
 from fedstein import data
 from fedstein.algorithms import ALGORITHMS
 from fedstein.basis import Rotation, find_basis
+from fedstein.data.scaling import mean_from, scale_from, sum_shapes
 from fedstein.engines.flower.engine import FlowerEngine, Office
 from fedstein.engines.flower.events import Events
 from fedstein.engines.flower.post import Post
 from fedstein.engines.flower.roster import Roster
-from fedstein.errors import FedsteinError, InputError
+from fedstein.errors import InputError
 from fedstein.models import Model
 from fedstein.runs import runner
 from fedstein.runs.config import Config, resolve
@@ -35,6 +35,7 @@ from fedstein.runs.wiring import (
     refuse_no_inputs,
     refuse_too_large,
 )
+from fedstein.sites.base import Arrays
 from fedstein.start import start_jax
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -51,7 +52,7 @@ def run_over(post: Post, raw: Mapping[str, Any], out: Path, events: Events, on_r
     for note in notes:
         events.note("note", reason=note)
     start_jax(config)
-    wired, roster = wire_over(post, config, dataset, events, uuid.uuid4().hex, {}, None)
+    wired, roster = wire_over(post, config, dataset, events, uuid.uuid4().hex)
 
     def begun(folder: RunFolder) -> None:
         keep_records(folder, events, roster)
@@ -70,6 +71,8 @@ def go_on(post: Post, raw: Mapping[str, Any], out: Path, events: Events, on_roun
 
     def rewire(folder: RunFolder, config: Config) -> Wired:
         dataset = load_dataset(config.to_dict())
+        if config.data.name == "nodes":
+            dataset = data.with_scaling(dataset, folder.scaling())
         folder.check_data(dataset)
         manifest = folder.checkpoint / "manifest.json"
         memory = dict(read_json(manifest, "a checkpoint").get("engine") or {}) if manifest.exists() else {}
@@ -102,10 +105,13 @@ def wire_over(
     dataset: data.Dataset,
     events: Events,
     run: str,
-    memory: Mapping[str, Any],
-    basis: Rotation | None,
+    memory: Mapping[str, Any] | None = None,
+    basis: Rotation | None = None,
 ) -> tuple[Wired, Roster]:
-    """Gather the nodes and set them up; ``memory`` and ``basis`` are those of a run that goes on."""
+    """Gather the nodes and set them up; ``memory`` and ``basis`` are those of a run that goes on.
+
+    The dataset of such a run is scaled already where its rows are with the nodes.
+    """
     if ALGORITHMS[config.algorithm.kind].pooled:
         raise InputError(
             f"algorithm.kind = {config.algorithm.kind!r} needs everybody's rows in one place; use fedstein run for it"
@@ -114,15 +120,18 @@ def wire_over(
     refuse_too_large(config, model)
     settings, text = config.engine, config.to_toml()
     roster = Roster(post, run, text, config.partition.clients, events, settings.report_timeout or 60.0)
-    roster.recall(dict(memory))
+    roster.recall(dict(memory or {}))
     roster.gather(settings.start_timeout or 60.0, settings.on_missing == "wait")
     office = Office(post, roster, settings, run, text, events)
-    inputs = dataset.train_x.shape[1]
+    inputs, known = dataset.train_x.shape[1], memory is not None
+    if config.data.name == "nodes" and config.data.standardize:
+        if not known:
+            dataset = data.with_scaling(dataset, federated_scaling(office, config, dataset))
+        office.use_setup(scaling_arrays(dataset), known)
     if config.sites.structure == "eigen":
         refuse_no_inputs(model)
-        known = basis is not None
         basis = basis or federated_basis(office, config, model, inputs)
-        office.use_setup({name: np.asarray(array) for name, array in basis.items()}, known)
+        office.use_setup({**office.setup, **{name: np.asarray(array) for name, array in basis.items()}}, known)
     program = program_in(config, model, basis)
     engine = FlowerEngine(office, program, inputs)
     evaluation = build_evaluation(config, program.model, engine, dataset)
@@ -131,19 +140,33 @@ def wire_over(
     return Wired(config, dataset, parts, federation, evaluation), roster
 
 
+def taking_part(office: Office, config: Config) -> list[int]:
+    """The clients that are there and not barred."""
+    barred = config.selection.barred or ()
+    return [info.id for info in office.roster.infos if info.rows and info.id not in barred]
+
+
+def federated_scaling(office: Office, config: Config, dataset: data.Dataset) -> data.Scaling:
+    """Mean and scale of every column, from sums over the clients' training rows."""
+    present, (first, second) = taking_part(office, config), sum_shapes(len(dataset.feature_names), dataset.task)
+    before = office.total("scale", present, {}, first)
+    return scale_from(before, office.total("scale", present, mean_from(before), second))
+
+
+def scaling_arrays(dataset: data.Dataset) -> Arrays:
+    """What a node needs to scale its own rows."""
+    target = np.array([dataset.target_mean, dataset.target_scale])
+    return {"mean": dataset.mean, "scale": dataset.scale, "target": target}
+
+
 def federated_basis(office: Office, config: Config, model: Model, inputs: int) -> Rotation:
     """The eigenvectors of the clients' summed second moments; the server uses nothing but the sums."""
     width = model.prepare(np.zeros((1, inputs), np.float32)).shape[1]
-    barred = config.selection.barred or ()
+    present = taking_part(office, config)
 
     def total(probe: np.ndarray | None) -> np.ndarray:
         shape = (width, width if probe is None else probe.shape[1])
         arrays = {} if probe is None else {"probe": probe}
-        present = [info.id for info in office.roster.infos if info.rows and info.id not in barred]
-        limit = office.settings.report_timeout or 60.0
-        found = office.request("sums", 0, present, arrays, {"moments": (shape, "float64")}, limit, need_one=True)
-        if not found.replies:
-            raise FedsteinError(f"no client sent its second moments: {found.missing or found.rejected}")
-        return reduce(np.add, (found.replies[k].arrays["moments"] for k in present if k in found.replies))
+        return office.total("sums", present, arrays, {"moments": (shape, "float64")})["moments"]
 
     return find_basis(total, width, config.sites.rank or 0, config.seed)

@@ -116,7 +116,7 @@ class FedStein(Strategy):
         """Ask for reports where the scheme wants them, draw, and return the message to the client that trains."""
         if self.wired is None or self.state is None or self._post is None:
             self._post = HandedOut(grid)
-            self.wired, _ = wire_over(self._post, self.config, self.dataset, self.events, uuid.uuid4().hex, {}, None)
+            self.wired, _ = wire_over(self._post, self.config, self.dataset, self.events, uuid.uuid4().hex)
             self.state = first(self.wired.parts)
         self.state = with_particles(self.state, arrays)
         parts, state, post = self.wired.parts, self.state, self._post

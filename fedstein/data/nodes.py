@@ -1,0 +1,91 @@
+"""Rows that stay with their nodes (`data.name = "nodes"`): what the server says and knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedstein.data.dataset import TASKS, Dataset, unchanged
+from fedstein.data.local import Expectation, load_rows
+from fedstein.data.scaling import Scaling, scale_rows
+from fedstein.errors import InputError
+
+
+def expectation(
+    features: Sequence[str] | None,
+    target: str | None,
+    task: str | None = None,
+    labels: Sequence[str | int] | None = None,
+) -> Expectation:
+    """What every node's file must have, from the keys of `[data]`."""
+    names = tuple(features or ())
+    if not names or len(set(names)) < len(names) or not all(names):
+        raise InputError(
+            'expected data.features with data.name = "nodes": the columns that every node has, each once, '
+            f"got {list(names)}"
+        )
+    if not target or target in names:
+        raise InputError(
+            'expected data.target with data.name = "nodes": the column to predict, none of data.features, '
+            f"got {target!r}"
+        )
+    known = tuple(str(label) for label in labels or ())
+    task = task or ("classification" if known else "regression")
+    if task not in TASKS:
+        raise InputError(f"expected data.task to be 'classification' or 'regression', got {task!r}")
+    if task == "classification" and (len(known) < 2 or len(set(known)) < len(known)):
+        raise InputError(
+            f"expected data.labels for a classification: every label that a node may have, at least two, "
+            f"got {list(known)}"
+        )
+    if task == "regression" and known:
+        raise InputError(f"expected no data.labels for a regression, got {list(known)}; leave them out")
+    return Expectation(names, target, task, known)
+
+
+def load_nodes(
+    *,
+    features: Sequence[str] | None = None,
+    target: str | None = None,
+    task: str | None = None,
+    labels: Sequence[str | int] | None = None,
+    test_path: str | Path | None = None,
+    standardize: bool = True,
+) -> Dataset:
+    """A dataset without training rows; its test rows, if the server has any, are raw until `with_scaling`."""
+    expected = expectation(features, target, task, labels)
+    width, classes = len(expected.features), len(expected.labels)
+    kind: type = np.int32 if classes else np.float32
+    test_x, test_y = load_rows(test_path, expected) if test_path else (np.zeros((0, width)), np.zeros(0, kind))
+    mean, scale = unchanged(width)
+    return Dataset(
+        name="nodes",
+        task=expected.task,
+        train_x=np.zeros((0, width), np.float32),
+        train_y=np.zeros(0, kind),
+        test_x=test_x,
+        test_y=test_y,
+        classes=classes,
+        feature_names=expected.features,
+        mean=mean,
+        scale=scale,
+        label_names=expected.labels,
+        target_name=expected.target,
+    )
+
+
+def with_scaling(dataset: Dataset, scaling: Scaling) -> Dataset:
+    """The dataset once it is known how rows are scaled."""
+    test_x, test_y = scale_rows(dataset.test_x, dataset.test_y, scaling)
+    return replace(
+        dataset,
+        test_x=test_x,
+        test_y=test_y,
+        mean=scaling.mean,
+        scale=scaling.scale,
+        target_mean=scaling.target_mean,
+        target_scale=scaling.target_scale,
+    )
