@@ -52,11 +52,6 @@ def standardisation(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(binary, 0.0, mean), np.where(binary, 1.0, scale)
 
 
-def unchanged(features: int) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and scale that leave every column alone."""
-    return np.zeros(features), np.ones(features)
-
-
 def fixed_order(count: int, tag: int) -> np.ndarray:
     """A permutation of `count` rows that no run seed touches and no NumPy release changes (raw bits are stable)."""
     return np.argsort(np.random.PCG64(tag).random_raw(count), kind="stable")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedstein.data.dataset import TASKS, Dataset, fixed_split, scaled, standardisation, unchanged, validate
+from fedstein.data.dataset import TASKS, Dataset, fixed_split, validate
 from fedstein.data.labels import codes, is_integer, is_missing, is_number, known_targets, labels
+from fedstein.data.scaling import pooled, scale_rows, unscaled
 from fedstein.data.table import Table, numbers, read_table
 from fedstein.errors import InputError
 
@@ -51,29 +52,27 @@ def load_file(
     else:
         train_raw, train_y = table.x, y
         test_raw = held_out.columns(table.feature_names)
-        test_y = known_targets(held_out, label_names, "remove the row or add such rows to the training file")
+        known = label_names if task == "classification" else None
+        test_y = known_targets(held_out, known, "remove the row or add such rows to the training file")
     _check_not_empty(table, train_raw, test_raw)
-    mean, scale = standardisation(train_raw) if standardize else unchanged(train_raw.shape[1])
-    target_mean, target_scale = 0.0, 1.0
-    if task == "regression":
-        if standardize:
-            target_mean = float(train_y.mean())
-            target_scale = float(train_y.std()) if train_y.min() < train_y.max() else 1.0
-        train_y, test_y = (((part - target_mean) / target_scale).astype(np.float32) for part in (train_y, test_y))
+    targets = train_y if task == "regression" else None
+    scaling = pooled(train_raw, targets) if standardize else unscaled(train_raw.shape[1])
+    train_x, train_y = scale_rows(train_raw, train_y, scaling)
+    test_x, test_y = scale_rows(test_raw, test_y, scaling)
     return validate(
         Dataset(
             name=table.path.name,
             task=task,
-            train_x=scaled(train_raw, mean, scale),
+            train_x=train_x,
             train_y=train_y,
-            test_x=scaled(test_raw, mean, scale),
+            test_x=test_x,
             test_y=test_y,
             classes=len(label_names),
             feature_names=table.feature_names,
-            mean=mean,
-            scale=scale,
-            target_mean=target_mean,
-            target_scale=target_scale,
+            mean=scaling.mean,
+            scale=scaling.scale,
+            target_mean=scaling.target_mean,
+            target_scale=scaling.target_scale,
             label_names=label_names,
             target_name=table.target_name,
             client_names=client_names,

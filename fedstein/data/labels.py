@@ -50,12 +50,12 @@ def codes(values: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
     return tuple(distinct), np.array([index[value] for value in values], np.int64)
 
 
-def known_targets(table: Table, known: Sequence[str], remedy: str) -> np.ndarray:
-    """Every row's target: its label's place among the known ones (int32), or a number (float64) if none are known.
+def known_targets(table: Table, known: Sequence[str] | None, remedy: str) -> np.ndarray:
+    """Every row's target: its label's place among the known ones (int32), or without labels (None) a number (float64).
 
     InputError naming column and line for another label; `remedy` says what to do about it.
     """
-    if not known:
+    if known is None:
         return numbers(table.targets, table, table.target_name)
     index = {spelt(label): code for code, label in enumerate(known)}
     found = labels(table)
