@@ -206,7 +206,8 @@ def load(name: str, **options: Any) -> Dataset:
         if key not in DATASETS[name].keys:
             takers = " or ".join(f'"{other}"' for other, info in DATASETS.items() if key in info.keys)
             raise InputError(
-                f"expected data.{key} only with data.name = {takers}, got it with {name!r}; remove it or change the name"
+                f"expected data.{key} only with data.name = {takers}, got it with {name!r}; remove it or change the "
+                "name"
             )
     if name == "file" and "path" not in given:
         raise InputError(

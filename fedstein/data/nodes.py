@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedstein.data.dataset import TASKS, Dataset, unchanged
+from fedstein.data.dataset import TASKS, Dataset
 from fedstein.data.local import Expectation, load_rows
-from fedstein.data.scaling import Scaling, scale_rows
+from fedstein.data.scaling import Scaling, scale_rows, unscaled
 from fedstein.errors import InputError
 
 
@@ -60,7 +60,7 @@ def load_nodes(
     width, classes = len(expected.features), len(expected.labels)
     kind: type = np.int32 if classes else np.float32
     test_x, test_y = load_rows(test_path, expected) if test_path else (np.zeros((0, width)), np.zeros(0, kind))
-    mean, scale = unchanged(width)
+    plain = unscaled(width)
     return Dataset(
         name="nodes",
         task=expected.task,
@@ -70,8 +70,8 @@ def load_nodes(
         test_y=test_y,
         classes=classes,
         feature_names=expected.features,
-        mean=mean,
-        scale=scale,
+        mean=plain.mean,
+        scale=plain.scale,
         label_names=expected.labels,
         target_name=expected.target,
     )

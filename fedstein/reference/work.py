@@ -62,6 +62,8 @@ def open_finished(path: Path) -> Finished:
             f"{path}: the NUTS reference is there for model.kind = 'blr' alone, this run has {config.model.kind!r}; "
             "leave it out"
         )
+    if config.data.name == "nodes":
+        raise InputError(f"{path}: the rows of this run are with its nodes, so nobody can pool them; leave it out")
     if not folder.summary_file.is_file():
         raise InputError(f"{path} is not finished; first: fedstein resume {path}")
     return Finished(folder, config, folder.read_posterior())

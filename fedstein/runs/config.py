@@ -169,7 +169,8 @@ class Config(Section):
         if self.data.name == "nodes":
             if self.engine.kind == "local":
                 raise ValueError(
-                    'data.name = "nodes" needs engine.kind = "flower": every row is with its node; use fedstein deploy app'
+                    'data.name = "nodes" needs engine.kind = "flower": every row is with its node; '
+                    "use fedstein deploy app"
                 )
             if self.evaluate.where == "server" and not self.data.test_path:
                 raise ValueError(

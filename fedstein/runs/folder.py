@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedstein.data import Dataset, Scaling
+from fedstein.data import Dataset, Scaling, with_scaling
 from fedstein.engines.base import ClientInfo
 from fedstein.errors import InputError
 from fedstein.runs.config import Config, load_config
 from fedstein.runs.files import disk_errors, pack, plain, read_json, unpack, write_bytes, write_json
+from fedstein.runs.wiring import load_dataset
 from fedstein.sites.gaussian import SiteGaussian
 
 try:
@@ -123,6 +124,14 @@ class RunFolder:
             raise InputError(f"{self.path} is in use: another process is running it; wait for it or stop it") from None
         finally:
             os.close(handle)
+
+    def dataset(self, config: Config) -> Dataset:
+        """The rows of the run, which must be the ones that it began with; rows of nodes are not among them."""
+        dataset = load_dataset(config.to_dict())
+        if config.data.name == "nodes":
+            dataset = with_scaling(dataset, self.scaling())
+        self.check_data(dataset)
+        return dataset
 
     def check_data(self, dataset: Dataset) -> None:
         """The rows must be the ones that the run began with."""

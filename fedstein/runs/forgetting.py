@@ -25,7 +25,6 @@ from fedstein.runs.wiring import (
     build_site,
     client_names,
     client_rows,
-    load_dataset,
     outcome,
     serve,
 )
@@ -153,8 +152,7 @@ def evaluate_with(folder: RunFolder, config: Config, note: Callable[[str], None]
         note("not evaluated: the held-out rows are with the nodes")
         return None
     try:
-        dataset = load_dataset(config.to_dict())
-        folder.check_data(dataset)
+        dataset = folder.dataset(config)
     except InputError as error:
         note(f"not evaluated: {error}")
         return None

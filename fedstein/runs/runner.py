@@ -19,7 +19,7 @@ from fedstein.runs import checkpoint
 from fedstein.runs.config import Config
 from fedstein.runs.files import disk_errors, write_json
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.wiring import Outcome, Wired, load_dataset, outcome, selected_counts, wire
+from fedstein.runs.wiring import Outcome, Wired, outcome, selected_counts, wire
 from fedstein.sites.gaussian import DRAWS
 from fedstein.sites.settle import STEPS, TOLERANCE, Settled
 
@@ -59,9 +59,7 @@ def in_process(folder: RunFolder, config: Config) -> Wired:
             f"{folder.path} is a run with engine.kind = {config.engine.kind!r}: its clients' sites are with its nodes; "
             f"start those and continue it with flwr run and out = {str(folder.path)!r} (docs/deploy.md)"
         )
-    dataset = load_dataset(config.to_dict())
-    folder.check_data(dataset)
-    return wire(config, dataset, folder.read_basis(config))
+    return wire(config, folder.dataset(config), folder.read_basis(config))
 
 
 def resume(

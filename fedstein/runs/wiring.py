@@ -284,11 +284,6 @@ def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray]
 
 def wire(config: Config, dataset: data.Dataset, basis: Rotation | None = None) -> Wired:
     """Everything in process."""
-    if config.data.name == "nodes":
-        raise InputError(
-            'data.name = "nodes": every row is with its node, so there is nothing to train on here; use fedstein deploy '
-            "app, or fedstein run with data.name = \"file\""
-        )
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
     federation = federate(config, model, client_rows(config, dataset), client_names(config, dataset), basis)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -140,14 +139,13 @@ class Office:
             self.events.note("missing", number=number, client=client, name=self._name(client), kind=kind, reason=reason)
         return outcome
 
-    def total(self, kind: str, clients: Sequence[int], arrays: Arrays, expected: Shapes) -> Arrays:
-        """The sum of what the clients send, array by array and in their order; nothing else of it is used."""
+    def summands(self, kind: str, clients: Sequence[int], arrays: Arrays, expected: Shapes) -> dict[int, Arrays]:
+        """What the clients send before round 1, in their order; nothing but its sum is used."""
         limit = self.settings.report_timeout or 60.0
         found = self.request(kind, 0, clients, arrays, expected, limit, need_one=True)
         if not found.replies:
             raise FedsteinError(f"no client answered the request for {kind}: {found.missing or found.rejected}")
-        sent = [found.replies[client].arrays for client in clients if client in found.replies]
-        return {name: reduce(np.add, (each[name] for each in sent)) for name in expected}
+        return {client: found.replies[client].arrays for client in clients if client in found.replies}
 
     def _name(self, client: int) -> str:
         return self.roster.infos[client].name

@@ -135,8 +135,8 @@ def load_rows(config: Config, node: Node, setup: Arrays) -> Rows:
         return own_rows(config, node, setup)
     if config.data.name == "nodes":
         raise InputError(
-            f"this node plays client {node.partition} of a trial, and the run takes nodes with their own files; start it "
-            'with data="FILE" instead of partition-id'
+            f"this node plays client {node.partition} of a trial, and the run takes nodes with their own files; start "
+            'it with data="FILE" instead of partition-id'
         )
     if node.partition >= config.partition.clients:
         raise InputError(
@@ -158,8 +158,8 @@ def own_rows(config: Config, node: Node, setup: Arrays) -> Rows:
     """Rows from the node's own file; raw before the run is set up."""
     if config.data.name != "nodes":
         raise InputError(
-            f"this node has a file of its own, and the run is a trial on data.name = {config.data.name!r}; start the run "
-            'with data.name = "nodes", or the node with partition-id'
+            f"this node has a file of its own, and the run is a trial on data.name = {config.data.name!r}; start the "
+            'run with data.name = "nodes", or the node with partition-id'
         )
     settings = config.data
     expected = data.expectation(settings.features, settings.target, settings.task, settings.labels)
@@ -170,6 +170,11 @@ def own_rows(config: Config, node: Node, setup: Arrays) -> Rows:
         x, y = data.scale_rows(share.x, share.y, scaling)
         held_x, held_y = data.scale_rows(share.held_x, share.held_y, scaling)
         share = Share(x, y, held_x, held_y)
+        if not all(np.isfinite(array).all() for array in share):
+            raise InputError(
+                f"{Path(node.data).name}: expected values on the scale of the other nodes' rows, got some that are too "
+                "far from it for 32 bits; check the units of the columns"
+            )
     return Rows(share, digest({"x": raw.x, "y": raw.y}), len(expected.labels), expected.task)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedstein import data
 from fedstein.algorithms import ALGORITHMS
 from fedstein.basis import Rotation, find_basis
-from fedstein.data.scaling import mean_from, scale_from, sum_shapes
+from fedstein.data.scaling import add, mean_from, scale_from, sum_shapes
 from fedstein.engines.flower.engine import FlowerEngine, Office
 from fedstein.engines.flower.events import Events
 from fedstein.engines.flower.post import Post
@@ -70,10 +70,7 @@ def go_on(post: Post, raw: Mapping[str, Any], out: Path, events: Events, on_roun
     start_jax(config)
 
     def rewire(folder: RunFolder, config: Config) -> Wired:
-        dataset = load_dataset(config.to_dict())
-        if config.data.name == "nodes":
-            dataset = data.with_scaling(dataset, folder.scaling())
-        folder.check_data(dataset)
+        dataset = folder.dataset(config)
         manifest = folder.checkpoint / "manifest.json"
         memory = dict(read_json(manifest, "a checkpoint").get("engine") or {}) if manifest.exists() else {}
         run = str(memory.get("run") or uuid.uuid4().hex)
@@ -149,8 +146,13 @@ def taking_part(office: Office, config: Config) -> list[int]:
 def federated_scaling(office: Office, config: Config, dataset: data.Dataset) -> data.Scaling:
     """Mean and scale of every column, from sums over the clients' training rows."""
     present, (first, second) = taking_part(office, config), sum_shapes(len(dataset.feature_names), dataset.task)
-    before = office.total("scale", present, {}, first)
-    return scale_from(before, office.total("scale", present, mean_from(before), second))
+    while True:
+        before = office.summands("scale", present, {}, first)
+        total = add(before.values())
+        after = office.summands("scale", list(before), mean_from(total), second)
+        if len(after) == len(before):
+            return scale_from(total, add(after.values()))
+        present = list(after)  # both passes must be over the same rows
 
 
 def scaling_arrays(dataset: data.Dataset) -> Arrays:
@@ -167,6 +169,6 @@ def federated_basis(office: Office, config: Config, model: Model, inputs: int) -
     def total(probe: np.ndarray | None) -> np.ndarray:
         shape = (width, width if probe is None else probe.shape[1])
         arrays = {} if probe is None else {"probe": probe}
-        return office.total("sums", present, arrays, {"moments": (shape, "float64")})["moments"]
+        return add(office.summands("sums", present, arrays, {"moments": (shape, "float64")}).values())["moments"]
 
     return find_basis(total, width, config.sites.rank or 0, config.seed)

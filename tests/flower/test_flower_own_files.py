@@ -1,0 +1,230 @@
+"""Nodes with files of their own: nobody has all the rows, and the server has none."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import QUICK, Fleet, events, in_process, lines
+from typer.testing import CliRunner
+
+from fedstein.cli.app import app
+from fedstein.data import DATASETS
+from fedstein.errors import FedsteinError, InputError
+
+SITES = ("clinic-a", "clinic-b", "clinic-c")
+COLUMNS = ("age", "dose", "smoker")
+
+
+def patients(seed: int, rows: int = 60, regression: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    x = np.column_stack([draw.normal(60 + 4 * seed, 9, rows), draw.normal(1000, 3, rows), draw.integers(0, 2, rows)])
+    score = (x[:, 0] - 62) / 9 - (x[:, 1] - 1000) / 3 + x[:, 2]
+    return x, score if regression else (score + draw.normal(0, 0.5, rows) > 0).astype(int)
+
+
+def write(path: Path, x: np.ndarray, y: np.ndarray, columns: tuple[str, ...] = COLUMNS, name: str = "ill") -> Path:
+    if path.suffix == ".npz":
+        np.savez(path, x=x, **{name: y}, feature_names=np.array(columns))
+    elif path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        pq = pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({**dict(zip(columns, x.T, strict=True)), name: y, "note": ["x"] * len(y)}), path)
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*columns, name])
+            writer.writerows([*row, label] for row, label in zip(x.tolist(), y.tolist(), strict=True))
+    return path
+
+
+def own(fleet: Fleet, tmp_path: Path, suffixes: tuple[str, ...] = (".csv", ".npz", ".parquet"), **more: Any) -> None:
+    """Three nodes, each with a file of another kind."""
+    fleet.grid.nodes.clear()
+    for number, (name, suffix) in enumerate(zip(SITES, suffixes, strict=True)):
+        path = write(tmp_path / f"{name}{suffix}", *patients(number, **more))
+        fleet.grid.nodes[200 + number] = {"name": name, "data": str(path), "state-dir": str(tmp_path / "s" / name)}
+
+
+def raw(**sections: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "seed": 1,
+        "rounds": 6,
+        "data": {"name": "nodes", "features": list(COLUMNS), "target": "ill", "labels": [0, 1]},
+        "partition": {"clients": 3},
+        "algorithm": {"particles": 6, "local_steps": 5},
+        "engine": dict(QUICK),
+    }
+    for name, given in sections.items():
+        base[name] = {**base.get(name, {}), **given} if isinstance(given, dict) else given
+    return base
+
+
+@pytest.mark.parametrize("scheme", ["ksd", "round_robin"])
+def test_the_same_as_with_all_rows_in_one_place(fleet: Fleet, tmp_path: Path, scheme: str) -> None:
+    """Against one file with a client column: the same scales up to rounding, the same clients, nearly the same bits."""
+    own(fleet, tmp_path)
+    given = raw(selection={"kind": scheme})
+    fleet.run(given, tmp_path / "run")
+    parts = [patients(number) for number in range(3)]
+    table = tmp_path / "all.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*COLUMNS, "site", "ill"])
+        for name, (x, y) in zip(SITES, parts, strict=True):
+            writer.writerows([*row, name, label] for row, label in zip(x.tolist(), y.tolist(), strict=True))
+    test = write(tmp_path / "test.csv", *patients(9))
+    whole = in_process(
+        {
+            **given,
+            "data": {
+                "name": "file",
+                "path": str(table),
+                "client": "site",
+                "target": "ill",
+                "test_path": str(test),
+                "standardize": True,
+            },
+            "partition": {},
+            "evaluate": {"where": "clients"},
+        },
+        tmp_path / "whole",
+    )
+    facts, pooled = (json.loads((folder / "data.json").read_text()) for folder in (tmp_path / "run", whole))
+    # In one place the file is scaled with all its rows, over nodes with those that are trained on.
+    assert facts["mean"] == pytest.approx(pooled["mean"], rel=0.02)
+    assert facts["scale"] == pytest.approx(pooled["scale"], rel=0.1)
+    assert (facts["mean"][2], facts["scale"][2]) == (0.0, 1.0), "a column of 0 and 1 is left alone"
+    assert facts["train_rows"] == 144
+    ours, theirs = lines(tmp_path / "run"), lines(whole)
+    assert ours[-1]["accuracy"] == pytest.approx(theirs[-1]["accuracy"], abs=0.1)
+    assert ours[-1]["accuracy"] > 0.7
+    assert [line["evaluation"]["rows"] for line in ours] == [36] * 6
+    clients = json.loads((tmp_path / "run" / "clients.json").read_text())
+    assert [(entry["name"], entry["rows"]) for entry in clients] == [(name, 48) for name in SITES]
+    each = json.loads((tmp_path / "run" / "clients-evaluation.json").read_text())
+    assert [entry["name"] for entry in each["clients"]] == list(SITES)
+
+
+def test_regression_with_the_server_s_own_test_rows_and_a_basis(fleet: Fleet, tmp_path: Path) -> None:
+    own(fleet, tmp_path, (".csv", ".csv", ".npz"), regression=True)
+    test = write(tmp_path / "test.csv", *patients(7, regression=True))
+    given = raw(
+        data={"labels": None, "test_path": str(test)},
+        model={"hidden": [5]},
+        sites={"kind": "curvature", "structure": "eigen"},
+        rounds=25,
+    )
+    given["data"] = {key: value for key, value in given["data"].items() if value is not None}
+    fleet.run(given, tmp_path / "run")
+    found = lines(tmp_path / "run")
+    assert found[-1]["rmse"] < 0.6 * found[0]["rmse"]
+    assert "evaluation" not in found[-1]
+    result = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), str(test)])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_run_goes_on_with_the_scales_it_began_with(fleet: Fleet, tmp_path: Path) -> None:
+    own(fleet, tmp_path)
+    given = raw(selection={"kind": "hip"})
+    fleet.run(given, tmp_path / "whole")
+
+    def stop(record: Any) -> None:
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fleet.run(given, tmp_path / "run", stop)
+    fleet.run(given, tmp_path / "run")
+    assert lines(tmp_path / "run") == lines(tmp_path / "whole")
+    assert (tmp_path / "run" / "posterior.safetensors").read_bytes() == (
+        tmp_path / "whole" / "posterior.safetensors"
+    ).read_bytes()
+
+
+MISFITS = {
+    "a column is missing": (("age", "weight", "smoker"), None, "dose"),
+    "a label is unknown": (COLUMNS, 2, "expected one of"),
+    "a value is no number": (COLUMNS, "?", "finite number"),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_file_that_does_not_fit_is_named_and_the_others_go_on(fleet: Fleet, tmp_path: Path, misfit: str) -> None:
+    own(fleet, tmp_path, (".csv", ".csv", ".csv"))
+    columns, value, words = MISFITS[misfit]
+    x, y = patients(1)
+    rows, labels = x.astype(object), y.astype(object)
+    if value == "?":
+        rows[3, 1] = value
+    elif value is not None:
+        labels[3] = value
+    write(tmp_path / "clinic-b.csv", rows, labels, columns)
+    given = raw(engine={**QUICK, "on_missing": "proceed", "start_timeout": 1.0})
+    fleet.run(given, tmp_path / "run")
+    turned = [entry for entry in events(tmp_path / "run") if entry["event"] == "turned away"]
+    assert {entry["name"] for entry in turned} == {"clinic-b"}
+    assert words in turned[0]["reason"]
+    assert str(tmp_path) not in turned[0]["reason"], "the server need not know the node's folders"
+    selected = {client for line in lines(tmp_path / "run") for client in line["selected"]}
+    names = [entry["name"] for entry in json.loads((tmp_path / "run" / "clients.json").read_text())]
+    assert {names[client] for client in selected} <= {"clinic-a", "clinic-c"}
+    with pytest.raises(FedsteinError, match="2 of 3 clients"):
+        fleet.run(raw(engine={**QUICK, "start_timeout": 1.0}), tmp_path / "waits")
+
+
+def test_rows_that_change_during_a_run_are_noticed(fleet: Fleet, tmp_path: Path) -> None:
+    own(fleet, tmp_path)
+
+    def meddle(record: Any) -> None:
+        if record["round"] == 2:
+            write(tmp_path / "clinic-a.csv", *patients(5))
+            node = fleet.grid.nodes.pop(200)
+            fleet.grid.nodes[300] = node
+
+    given = raw(selection={"kind": "round_robin"}, engine={**QUICK, "on_missing": "proceed"})
+    fleet.run(given, tmp_path / "run", meddle)
+    turned = [entry for entry in events(tmp_path / "run") if entry["event"] == "turned away"]
+    assert turned
+    assert "rows have changed" in turned[0]["reason"]
+    assert all(0 not in line["selected"] for line in lines(tmp_path / "run")[2:])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"data": {"features": []}}, "data.features"),
+        ({"data": {"target": "age"}}, "data.target"),
+        ({"data": {"labels": [1]}}, "data.labels"),
+        ({"data": {"task": "regression"}}, "no data.labels"),
+        ({"evaluate": {"where": "server"}}, "test rows at the server"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(fleet: Fleet, tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    own(fleet, tmp_path)
+    with pytest.raises(InputError, match=words):
+        fleet.run(raw(**change), tmp_path / "run")
+
+
+def test_nodes_need_flower_and_a_number() -> None:
+    settings = ["data.name=nodes", 'data.features=["a"]', "data.target=y", "data.labels=[0, 1]"]
+    words = [part for text in settings for part in ("--set", text)]
+    result = CliRunner().invoke(app, ["run", *words])
+    assert result.exit_code != 0
+    assert "partition.clients" in str(result.exception)
+    result = CliRunner().invoke(app, ["run", *words, "--set", "partition.clients=3"])
+    assert "engine.kind" in str(result.exception)
+    assert DATASETS["nodes"].keys
+
+
+def test_trial_nodes_and_nodes_with_files_do_not_mix(fleet: Fleet, tmp_path: Path) -> None:
+    trial = dict(fleet.grid.nodes)
+    own(fleet, tmp_path)
+    fleet.grid.nodes[100] = trial[100]
+    fleet.run(raw(rounds=2), tmp_path / "run")
+    turned = [entry for entry in events(tmp_path / "run") if entry["event"] == "turned away"]
+    assert "partition-id" in turned[0]["reason"]
