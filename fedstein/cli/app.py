@@ -241,7 +241,7 @@ def deploy_demo(
 def deploy_app_folder(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the app goes: a pyproject.toml.")],
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="As for run.")] = None,
-    clients: Annotated[int | None, typer.Option(min=1, help="Same as --set partition.clients=K.")] = None,
+    nodes: Annotated[str | None, typer.Option(metavar="N|NAME,...", help="The nodes; default: as the config.")] = None,
     settings: Set = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=S.")] = None,
     preset: Preset = None,
@@ -252,7 +252,7 @@ def deploy_app_folder(
     """Write the app folder for flwr run, and print the commands for the link and for each node."""
     from fedstein.cli.deploying import make_app
 
-    make_app(folder, config, settings or [], seed, preset, clients, out, host, port)
+    make_app(folder, config, settings or [], seed, preset, nodes, out, host, port)
 
 
 @deploy_app.command("certs")

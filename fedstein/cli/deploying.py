@@ -164,20 +164,24 @@ def make_app(
     settings: list[str],
     seed: int | None,
     preset: str | None,
-    clients: int | None,
+    nodes: str | None,
     out: Path | None,
     host: str,
     port: int,
 ) -> None:
     """The app folder, and what to type where."""
-    config = flower_config(config_file, settings, seed, preset, clients)
+    named = node_names(nodes) if nodes else ()
+    config = flower_config(config_file, settings, seed, preset, len(named) or None)
+    names = named or [f"client-{client}" for client in range(config.partition.clients)]
     run = (out or free_folder(config)).absolute()
     write_app(folder, {**flatten(config.to_dict()), "out": str(run)})
-    nodes: dict[str, dict[str, str | int | float | bool]] = {}
-    for client in range(config.partition.clients):
-        name = f"client-{client}"
-        nodes[name] = {"name": name, "partition-id": client, "state-dir": f"state/{name}"}
-    print(print_commands(folder.absolute(), nodes, host=host, port=port, threads=config.engine.threads))
+    about: dict[str, dict[str, Value]] = {}
+    for client, name in enumerate(names):
+        own: dict[str, Value] = {"data": f"/path/of/{name}.csv"} if config.data.name == "nodes" else {}
+        about[name] = {"name": name, **(own or {"partition-id": client}), "state-dir": f"~/.fedstein/state/{name}"}
+    print(print_commands(folder.absolute(), about, host=host, port=port, threads=config.engine.threads))
+    if config.data.name == "nodes":
+        print("# data: each node's own CSV, Parquet or NPZ file")
 
 
 def make_certs(folder: Path, hosts: list[str], nodes: str, days: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,12 +46,13 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(key: str, value: Any) -> str:
-    try:
-        return (
-            tomli_w.dumps({"v": value} if not isinstance(value, Mapping) else {}).removeprefix("v = ").strip() or "{}"
-        )
-    except TypeError:
-        raise InputError(f"expected {key} to be a list of text, numbers, true or false, got {value!r}") from None
+    """TOML on one line: that of a list or a string is the same as JSON, but for one character."""
+    if isinstance(value, Mapping):
+        return "{}"
+    flat = value if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(each, SCALARS) for each in flat):
+        raise InputError(f"expected {key} to be a list of text, numbers, true or false, got {value!r}")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _value(key: str, value: Any) -> Any:
