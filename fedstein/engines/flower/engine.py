@@ -17,7 +17,7 @@ import numpy as np
 
 from fedstein.algorithms.base import Arrays
 from fedstein.client import ClientProgram
-from fedstein.engines.base import ClientInfo
+from fedstein.engines.base import ClientInfo, size_of
 from fedstein.engines.flower.events import Events
 from fedstein.engines.flower.letters import (
     FORMAT,
@@ -145,7 +145,10 @@ class Office:
         found = self.request(kind, 0, clients, arrays, expected, limit, need_one=True)
         if not found.replies:
             raise FedsteinError(f"no client answered the request for {kind}: {found.missing or found.rejected}")
-        return {client: found.replies[client].arrays for client in clients if client in found.replies}
+        sent = {client: found.replies[client].arrays for client in clients if client in found.replies}
+        down, up = size_of(arrays) * len(clients), sum(size_of(each) for each in sent.values())
+        self.events.note("sums", kind=kind, clients=len(sent), bytes_down=down, bytes_up=up)
+        return sent
 
     def _name(self, client: int) -> str:
         return self.roster.infos[client].name
@@ -200,7 +203,7 @@ class Office:
             entry.node = self.roster.where[entry.client]
             letters.append((entry.node, head))
         tickets = self.post.send(letters, sent, timeout)
-        size = sum(int(np.asarray(array).nbytes) for array in sent.values())
+        size = size_of(sent)
         for entry, ticket, (_, head) in zip(group, tickets, letters, strict=True):
             if entry.attempts:
                 self.events.note(
@@ -210,6 +213,14 @@ class Office:
                     name=self._name(entry.client),
                     kind=kind,
                     bytes=size,
+                )
+            elif first.setup:
+                self.events.note(
+                    "set up",
+                    number=number,
+                    client=entry.client,
+                    name=self._name(entry.client),
+                    bytes=size_of(self.setup),
                 )
             entry.sent, entry.attempts = now, entry.attempts + 1
             if ticket:

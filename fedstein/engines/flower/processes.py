@@ -52,6 +52,7 @@ class Node(NamedTuple):
     settings: Path
     key: Path | None
     plain: bool
+    through: str | None
 
 
 class Fleet:
@@ -189,11 +190,13 @@ class Fleet:
         key: Path | None = None,
         *,
         plain: bool = False,
+        through: str | None = None,
         wait: bool = True,
     ) -> int | None:
         """Start a SuperNode with this node config; returns its id, or None without ``wait``.
 
-        ``key`` is its private key, registered before by ``register``. ``plain`` leaves out TLS, to see it refused.
+        ``key`` is its private key, registered before by ``register``. ``plain`` leaves out TLS, to see it refused;
+        ``through`` is the address at which it finds the link, where that is another than the link's own.
         """
         if name in (LINK, EXEC) or not re.fullmatch(r"[\w.-]+", name):
             raise InputError(f"expected a node name of letters, digits, . _ and -, got {name!r}")
@@ -201,7 +204,7 @@ class Fleet:
             raise FedsteinError(f"node {name} has been started before; use restart_node")
         path = self.folder / f"{name}.toml"
         write_bytes(path, tomli_w.dumps(dict(settings)).encode())
-        self._nodes[name] = Node(path, key, plain)
+        self._nodes[name] = Node(path, key, plain, through)
         return self._start_node(name, wait)
 
     def kill_node(self, name: str) -> None:
@@ -239,7 +242,7 @@ class Fleet:
             words: list[str | Path] = [sys.executable, "-P", quick_node.__file__] if self.quick else []
             words = words or [program("flower-supernode")]
             words += ["--insecure"] if node.plain else self._tls_of_client()
-            words += ["--superlink", self.address, "--host", HOST, "--port", str(free_port())]
+            words += ["--superlink", node.through or self.address, "--host", HOST, "--port", str(free_port())]
             words += ["--node-config", node.settings]
             words += ["--auth-supernode-private-key", node.key] if node.key else []
             self._start(name, words)
