@@ -29,7 +29,7 @@ class Predictive:
         blocks = -(-len(x) // block)
         blocks = padded_length(blocks) if alike else blocks
         padded = np.pad(model.prepare(x), ((0, blocks * block - len(x)), (0, 0)))
-        self.x = jnp.asarray(padded.reshape(blocks, block, -1), jnp.result_type(float))
+        self.x = jnp.asarray(padded.reshape(blocks, block, padded.shape[1]), jnp.result_type(float))
 
     def __call__(self, particles: Array) -> np.ndarray:
         """Classification: rows x classes log-probabilities. Regression: rows x 2N, means then log-precisions."""
