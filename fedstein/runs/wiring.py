@@ -175,7 +175,7 @@ def build_scheme(config: Config) -> Scheme:
     chosen = config.selection
     given = {"order": chosen.order, "draw": chosen.draw, "max_probability": chosen.max_probability}
     settings = tuple((name, value) for name, value in given.items() if value is not None)
-    return _scheme(chosen.kind, settings, tuple(chosen.barred or ()))
+    return _scheme(chosen.kind, settings, tuple(sorted(barred_from(config))))
 
 
 @lru_cache(maxsize=16)
