@@ -25,11 +25,11 @@ class Predictive:
 
     def __init__(self, model: Model, x: np.ndarray, alike: bool = False):
         self.model, self.rows = model, len(x)
-        block = min(BLOCK, max(padded_length(len(x)) if alike else len(x), 1))
+        block = min(BLOCK, 1 << (len(x) - 1).bit_length() if alike else max(len(x), 1))
         blocks = -(-len(x) // block)
         blocks = padded_length(blocks) if alike else blocks
         padded = np.pad(model.prepare(x), ((0, blocks * block - len(x)), (0, 0)))
-        self.x = jnp.asarray(padded.reshape(blocks, block, -1), jnp.result_type(float))
+        self.x = jnp.asarray(padded.reshape(blocks, block, padded.shape[1]), jnp.result_type(float))
 
     def __call__(self, particles: Array) -> np.ndarray:
         """Classification: rows x classes log-probabilities. Regression: rows x 2N, means then log-precisions."""

@@ -15,10 +15,11 @@ from fedstein import metrics, protocol
 from fedstein.data import Dataset
 from fedstein.data.dataset import fixed_split
 from fedstein.errors import FedsteinError, InputError
+from fedstein.holdout import share_out
 from fedstein.runs.config import Config
 from fedstein.runs.files import disk_errors, read_json, write_json
 from fedstein.runs.folder import data_checksum
-from fedstein.runs.wiring import wire
+from fedstein.runs.wiring import Wired, client_rows, wire
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the default step size, where no grid is given
 TAG = 4711  # of the split: the same rows are held out for every method, step size and seed
@@ -49,10 +50,18 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
     )
 
 
-def try_step(config: Config, held: Dataset, step_size: float, seed: int) -> Trial:
+def wire_inner(config: Config, dataset: Dataset, fraction: float) -> Wired:
+    """A run in which clients hold out a share of what they would train on; the rows they evaluate on are left alone."""
+    shares = [share_out(x, y, config.evaluate.fraction) for x, y in client_rows(config, dataset)]
+    inner = config.evaluate.model_copy(update={"fraction": fraction})
+    return wire(config.model_copy(update={"evaluate": inner}), dataset, clients=[(s.x, s.y) for s in shares])
+
+
+def try_step(config: Config, held: Dataset, step_size: float, seed: int, fraction: float | None = None) -> Trial:
     """A run on the rows that were kept, scored on those held out."""
     steps = config.algorithm.model_copy(update={"step_size": step_size})
-    wired = wire(config.model_copy(update={"seed": seed, "algorithm": steps}), held)
+    config = config.model_copy(update={"seed": seed, "algorithm": steps})
+    wired = wire(config, held) if fraction is None else wire_inner(config, held, fraction)
     try:
         records = [record for _, record in protocol.play(wired.parts, protocol.first(wired.parts))]
     except InputError:
@@ -63,14 +72,20 @@ def try_step(config: Config, held: Dataset, step_size: float, seed: int) -> Tria
     return Trial(step_size, seed, *(tail[name]["mean"] for name in ("accuracy", "rmse", "nll")))
 
 
-def tune(config: Config, held: Dataset, grid: Sequence[float], seeds: int, out: Path) -> Iterator[Trial]:
-    """The trials one after another; those in ``out`` are not run again."""
-    key = key_of(config, held)
+def tune(
+    config: Config, held: Dataset, grid: Sequence[float], seeds: int, out: Path, fraction: float | None = None
+) -> Iterator[Trial]:
+    """The trials one after another; those in ``out`` are not run again.
+
+    ``held`` is what ``hold_out`` gives or, where clients evaluate, the dataset as it is: each of them then holds out
+    ``fraction`` of the rows that it would train on.
+    """
+    key = key_of(config, held, fraction)
     kept = {(trial.step_size, trial.seed): trial for trial in read_trials(out, key)}
     for seed in range(config.seed, config.seed + seeds):
         for step_size in grid:
             if (step_size, seed) not in kept:
-                kept[step_size, seed] = try_step(config, held, step_size, seed)
+                kept[step_size, seed] = try_step(config, held, step_size, seed, fraction)
                 write_trials(out, key, config, list(kept.values()))
             yield kept[step_size, seed]
 
@@ -96,11 +111,12 @@ def best(trials: Sequence[Trial], grid: Sequence[float]) -> float | None:
     return max(scored)[1] if scored else None
 
 
-def key_of(config: Config, held: Dataset) -> str:
+def key_of(config: Config, held: Dataset, fraction: float | None = None) -> str:
     """What trials must share to be compared: everything but the step size and the seed."""
     plain = config.to_dict()
     plain["seed"], plain["algorithm"]["step_size"] = 0, 0.0
-    return hashlib.sha256(json.dumps([plain, data_checksum(held)], sort_keys=True).encode()).hexdigest()
+    shared = [plain, data_checksum(held), *([] if fraction is None else [fraction])]
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
 
 def read_trials(out: Path, key: str) -> list[Trial]:

@@ -132,6 +132,8 @@ def conclude(folder: Path, summary: dict[str, Any]) -> None:
         f"{size(summary['bytes_up'] / rounds)} up; every client selected at least once: "
         f"{'yes' if min(summary['selected_counts']) else 'no'}"
     )
+    if "evaluation" in summary:
+        say("every client evaluated on rows that it held out: clients-evaluation.json, also in the report")
     say(f"results: {folder}    figures: fedstein report {folder}")
 
 

@@ -30,15 +30,20 @@ def tune_steps(
     if not 0 < fraction < 1:
         raise InputError(f"--fraction expects a number between 0 and 1, got {fraction}")
     start_jax(config)
-    held = hold_out(dataset, fraction)
+    by_clients = config.evaluate.where == "clients"
+    held = dataset if by_clients else hold_out(dataset, fraction)
+    if by_clients:
+        scored = f"{fraction:g} of every client's training rows; the rows it evaluates on are not looked at"
+    else:
+        scored = f"{len(held.test_x)} held-out training rows; the test rows are not looked at"
     if not quiet:
         say(
             f"{config.algorithm.kind}, {config.sites.kind} sites, on {config.data.name}: {len(steps)} step sizes x "
-            f"{seeds} seeds, scored on {len(held.test_x)} held-out training rows; the test rows are not looked at"
+            f"{seeds} seeds, scored on {scored}"
         )
     trials: list[Trial] = []
     try:
-        for trial in tune(config, held, steps, seeds, out):
+        for trial in tune(config, held, steps, seeds, out, fraction if by_clients else None):
             trials.append(trial)
             score = trial.accuracy if trial.accuracy is not None else trial.rmse
             if not quiet:

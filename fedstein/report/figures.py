@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from fedstein.report import style
+from fedstein.report.clients import clients
 from fedstein.report.distance import distances
 from fedstein.report.groups import Group
 from fedstein.report.summary import Summary
@@ -154,6 +155,7 @@ PICTURES: dict[str, Callable[[Summary], Figure | None]] = {
     "reliability": reliability,
     "selection": selection,
     "distances": distances,
+    "clients": clients,
 }
 
 

@@ -34,6 +34,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         config = flatten(run.config)
         config.pop("seed", None)
+        config.setdefault("evaluate.where", "server")  # folders from before there was a choice do not name it
         if config not in configs:
             configs.append(config)
             members.append([])

@@ -9,6 +9,7 @@ from importlib.resources import files
 from shlex import quote
 
 from fedstein.report import style
+from fedstein.report.clients import client_columns, client_range
 from fedstein.report.distance import distance_columns
 from fedstein.report.figures import Picture
 from fedstein.report.groups import ABSENT, Group, show
@@ -25,6 +26,7 @@ CAPTIONS = {
     "particles over that of the posterior, with the median over the weights as a bar: left of the line they are too "
     "narrow, right of it too wide. Right, how far their mean is off, in posterior standard deviations; the band is "
     "±0.5.",
+    "clients": "What each client gets on its own held-out rows, worst first; a larger dot has more rows.",
 }
 SEVERAL_SEEDS = {
     "curves": "Lines are means over seeds; bands run from the lowest to the highest seed.",
@@ -32,6 +34,7 @@ SEVERAL_SEEDS = {
     "reliability": "All seeds together.",
     "selection": "Bars are means over seeds.",
     "distances": "All seeds together.",
+    "clients": "One line a seed.",
 }
 SPREAD = " and then over seeds, ± the standard deviation between seeds"
 READING = {
@@ -71,6 +74,7 @@ def render(summary: Summary, rows: Sequence[Row], pictures: Sequence[Picture]) -
         *_from_nuts(summary, rows),
         "<h2>Pictures</h2>",
         *(_figure(picture, several) for picture in pictures),
+        *_by_client(summary),
         "<h2>What was run</h2>",
         *_configuration(summary),
         "<h2>Every run</h2>",
@@ -176,6 +180,22 @@ def _from_nuts(summary: Summary, rows: Sequence[Row]) -> list[str]:
         f'<p class="small">{escape(text)}</p>',
         _table(columns, [*keys, *[""] * (len(columns[0].cells) - len(keys))]),
     ]
+
+
+def _by_client(summary: Summary) -> list[str]:
+    shown = [(s.group.label, run) for s in summary.groups for run in s.group.runs if run.evaluation]
+    if not shown:
+        return []
+    text = (
+        "The posterior on the rows that each client held out of its own and nobody trained on, worst first; clients "
+        "sent counts and sums."
+    )
+    parts = ["<h2>Client by client</h2>", f'<p class="small">{escape(text)}</p>']
+    for label, run in shown:
+        line = f"{label}, seed {run.seed}: {client_range(run, summary.metric)}"
+        table = _table(client_columns(run, summary.metric))
+        parts.append(f"<details{' open' if len(shown) == 1 else ''}><summary>{escape(line)}</summary>{table}</details>")
+    return parts
 
 
 def _diagnostics(summary: Summary) -> str:

@@ -32,7 +32,8 @@ ROUND_KEYS = ("round", "selected", "bytes_down", "bytes_up", "seconds")
 class Run:
     """One run folder. `summary` and `reliability` are None as long as the run is not finished.
 
-    `reference` is what `fedstein reference` wrote, or None.
+    `reference` is what `fedstein reference` wrote, or None; `evaluation` what each client's held-out rows say of a
+    finished run, or None where the server evaluated.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Run:
     summary: dict[str, Any] | None
     reliability: list[dict[str, Any]] | None
     reference: dict[str, Any] | None = None
+    evaluation: dict[str, Any] | None = None
 
     @property
     def seed(self) -> int:
@@ -119,7 +121,8 @@ def load_run(path: str | Path) -> Run:
     rounds = _read_rounds(folder / "rounds.jsonl")
     summary = _read_summary(folder / "summary.json", last_round=rounds[-1]["round"])
     reliability = summary.get("reliability") if summary else None
-    return Run(folder, config, rounds, summary, reliability or None, _read_reference(folder))
+    evaluation = _read_evaluation(folder / "clients-evaluation.json") if summary else None
+    return Run(folder, config, rounds, summary, reliability or None, _read_reference(folder), evaluation)
 
 
 def _not_a_run(folder: Path, missing: str) -> str:
@@ -193,6 +196,23 @@ def _read_reference(folder: Path) -> dict[str, Any] | None:
     if posterior.is_file() and hashlib.sha256(posterior.read_bytes()).hexdigest() != made_for:
         raise InputError(f"expected the distances of the particles in {posterior}, got those of others; {remedy}")
     return reference
+
+
+def _read_evaluation(file: Path) -> dict[str, Any] | None:
+    if not file.is_file():
+        return None
+    try:
+        document: dict[str, Any] = json.loads(file.read_text("utf-8"), parse_constant=lambda _: None)
+        together, entries = document["together"], document["clients"]
+        sound = all(_number(entry[key]) for entry in [together, *entries] for key in ("rows", *METRICS))
+        sound = sound and all(type(entry["id"]) is int and isinstance(entry["name"], str) for entry in entries)
+    except (ValueError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise InputError(
+            f"expected each client's evaluation in {file}, got a damaged file; restore it, or delete it to do without"
+        )
+    return document
 
 
 def _number(value: Any) -> bool:

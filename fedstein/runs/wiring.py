@@ -32,6 +32,8 @@ from fedstein.sites.gaussian import SiteGaussian, site_gaussian
 from fedstein.sites.settle import OnBlock, Settled, settle
 from fedstein.stein.adagrad import AdaGrad
 
+Rows = tuple[np.ndarray, np.ndarray]  # x and y
+
 
 class Federation(NamedTuple):
     """Clients with their rows, and what they compute."""
@@ -81,7 +83,7 @@ def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
     return data.partition(dataset, settings.pop("kind"), seed=config.seed, **settings)
 
 
-def client_rows(config: Config, dataset: data.Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
+def client_rows(config: Config, dataset: data.Dataset) -> list[Rows]:
     """Every client's rows; what it holds out to evaluate on is still among them."""
     return [(dataset.train_x[index], dataset.train_y[index]) for index in split_rows(config, dataset)]
 
@@ -173,7 +175,7 @@ def build_scheme(config: Config) -> Scheme:
     chosen = config.selection
     given = {"order": chosen.order, "draw": chosen.draw, "max_probability": chosen.max_probability}
     settings = tuple((name, value) for name, value in given.items() if value is not None)
-    return _scheme(chosen.kind, settings, tuple(chosen.barred or ()))
+    return _scheme(chosen.kind, settings, tuple(sorted(barred_from(config))))
 
 
 @lru_cache(maxsize=16)
@@ -204,7 +206,7 @@ def refuse_too_large(config: Config, model: Model) -> None:
 def federate(
     config: Config,
     model: Model,
-    clients: Sequence[tuple[np.ndarray, np.ndarray]],
+    clients: Sequence[Rows],
     names: Sequence[str] | None = None,
     basis: Rotation | None = None,
 ) -> Federation:
@@ -282,11 +284,14 @@ def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray]
     return rotate(basis, prepare(x))
 
 
-def wire(config: Config, dataset: data.Dataset, basis: Rotation | None = None) -> Wired:
-    """Everything in process."""
+def wire(
+    config: Config, dataset: data.Dataset, basis: Rotation | None = None, clients: Sequence[Rows] | None = None
+) -> Wired:
+    """Everything in process; ``clients`` are those of the config's partition unless they are given."""
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
-    federation = federate(config, model, client_rows(config, dataset), client_names(config, dataset), basis)
+    rows = client_rows(config, dataset) if clients is None else clients
+    federation = federate(config, model, rows, client_names(config, dataset), basis)
     evaluation = build_evaluation(config, federation.model, federation.engine, dataset)
     parts = make_parts(config, federation.program, federation.engine, evaluation)
     return Wired(config, dataset, parts, federation, evaluation)
