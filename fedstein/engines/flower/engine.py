@@ -47,6 +47,8 @@ from fedstein.shard import Shard
 from fedstein.sites.base import State
 
 POLL = 0.1  # seconds between two looks for replies
+MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
+FOREVER = 30 * 86400.0
 BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a request that failed is sent again
 
 
@@ -164,7 +166,8 @@ class Office:
         node = self.roster.where.get(entry.client)
         if node is None or now < entry.not_before:
             return False
-        return entry.node != node or (self.waits and now - entry.sent > timeout)
+        longer = timeout * 2 ** min(max(entry.attempts - 1, 0), MOST_DOUBLINGS)  # a node at work only gets slower by it
+        return entry.node != node or (self.waits and now - entry.sent > longer)
 
     def _send(
         self,
@@ -202,7 +205,7 @@ class Office:
             }
             entry.node = self.roster.where[entry.client]
             letters.append((entry.node, head))
-        tickets = self.post.send(letters, sent, timeout)
+        tickets = self.post.send(letters, sent, self._lifetime(timeout))
         size = size_of(sent)
         for entry, ticket, (_, head) in zip(group, tickets, letters, strict=True):
             if entry.attempts:
@@ -227,6 +230,10 @@ class Office:
                 entry.tickets[ticket] = Letter(head, {})
             else:
                 self._retry(entry, "the link did not take the message")
+
+    def _lifetime(self, timeout: float) -> float:
+        """How long a reply is of use: to somebody who waits, as long as he does."""
+        return max(timeout, self.settings.patience or FOREVER) if self.waits else timeout
 
     def _retry(self, entry: Pending, reason: str) -> None:
         pause = BACK_OFF[min(max(entry.attempts - 1, 0), len(BACK_OFF) - 1)]
