@@ -83,7 +83,12 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         "sites": sites,
         "selection": {**schedule, **raw.get("selection", {})},
         "algorithm": algorithm,
-        "engine": {"kind": "local", "threads": 0, "precision": "float32", **raw.get("engine", {})},
+        "engine": {
+            "kind": "flower" if data["name"] == "nodes" else "local",
+            "threads": 0,
+            "precision": "float32",
+            **raw.get("engine", {}),
+        },
         "evaluate": default_evaluation(raw.get("evaluate", {}), data),
         "checkpoint": {"every": 10, **raw.get("checkpoint", {})},
     }

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import BLR, BNN, events, in_process, lines, settings
 
@@ -23,6 +25,7 @@ from fedstein.runs.wiring import facts_of, load_dataset
 
 pytestmark = pytest.mark.slow
 NAMES = ("client-0", "client-1", "client-2")
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flower"
 LONG = 240.0  # seconds that nothing here takes, on however busy a machine
 
 
@@ -196,3 +199,18 @@ def test_a_node_that_leaves_for_good_and_one_that_comes_late(scene: Scene) -> No
     assert found[-1]["selected"] != [0]
     assert any(line["faults"] and 0 in line["faults"]["missing"] for line in found)
     assert all(len(line["selected"]) == 1 for line in found)
+
+
+def test_the_example_with_a_server_app_of_its_own(scene: Scene, tmp_path: Path) -> None:
+    """As its README says; the particles are the model's own, one for each weight and the precision."""
+    out = tmp_path / "particles.npy"
+    scene.run = scene.fleet.submit(EXAMPLE, {"num-rounds": 3, "selection": "hip", "out": str(out)})
+    scene.until(out.exists, "particles")
+    particles = np.load(out, allow_pickle=False)
+    assert particles.shape == (20, 32)
+    assert np.isfinite(particles).all()
+    said = scene.until(
+        lambda: re.search(r"clinics: chosen \[(.*)\], accuracy (.*)", scene.fleet.log(EXEC)), "last words"
+    )
+    assert len(said[1].split(",")) == 3
+    assert float(said[2]) > 0.8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-LONGEST = 0.1
+LONGEST = 0.25
 
 
 def main() -> None:
