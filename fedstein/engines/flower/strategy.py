@@ -9,9 +9,10 @@ ask again (a node that died, one that lost its site) goes through the grid direc
 from __future__ import annotations
 
 import queue
+import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from fedstein.runs.wiring import Wired, build_model, build_program, facts_of, lo
 from fedstein.sites.base import Arrays
 from fedstein.start import start_jax
 
+Played = tuple[RunState, dict[str, Any]]  # a round: the state after it and its record
 HANDED = "handed out: "  # how the tickets of messages begin that Flower sends for us
 
 
@@ -101,9 +103,8 @@ class FedStein(Strategy):
         self.wired: Wired | None = None
         self.state: RunState | None = None
         self.records: list[dict[str, Any]] = []  # one for each round, as in rounds.jsonl
-        self._round: Future[tuple[RunState, dict[str, Any]]] | None = None
+        self._round: Future[Played] | None = None
         self._post: HandedOut | None = None
-        self._worker = ThreadPoolExecutor(1, "fedstein-round")
 
     def initial_arrays(self) -> ArrayRecord:
         """The particles before round 1, drawn from the seed."""
@@ -121,7 +122,7 @@ class FedStein(Strategy):
         self.state = with_particles(self.state, arrays)
         parts, state, post = self.wired.parts, self.state, self._post
         post.free = True
-        self._round = self._worker.submit(play_round, parts, state)
+        self._round = in_a_thread(lambda: play_round(parts, state))
         while True:
             try:
                 return [post.out.get(timeout=0.05)]
@@ -180,6 +181,20 @@ class FedStein(Strategy):
         rows = ((np.asarray(x, np.float64) - dataset.mean) / dataset.scale).astype(np.float32)
         out = Predictive(self.wired.federation.model, rows)(self.state.server["particles"])
         return np.exp(out) if dataset.task == "classification" else out
+
+
+def in_a_thread(play: Callable[[], Played]) -> Future[Played]:
+    """What it returns or raises, later. The thread ends with the process, whoever is still waited for."""
+    future: Future[Played] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(play())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="fedstein-round", daemon=True).start()
+    return future
 
 
 def particle_record(particles: Any) -> ArrayRecord:
