@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fedstein.errors import InputError
 
 app = typer.Typer(
     name="fedstein",
@@ -218,6 +221,12 @@ def data_get(name: Annotated[str, typer.Argument(metavar="NAME", help="covertype
 
     path = data.get(name, progress=say)
     print(f"ready: {path}")
+
+
+@deploy_app.callback()
+def _deploy() -> None:
+    if not find_spec("flwr") or not find_spec("cryptography"):
+        raise InputError("fedstein deploy needs Flower; install it with: pip install 'fedstein[flower]'")
 
 
 @deploy_app.command("demo")

@@ -18,6 +18,11 @@ from safetensors.numpy import save as save_tensors
 
 from fedstein.errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # not on this system
+    fcntl = None  # type: ignore[assignment]
+
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -34,6 +39,23 @@ def disk_errors(folder: Path) -> Iterator[None]:
             ) from error
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
         raise InputError(f"cannot write in {folder} ({reason}); choose another place with --out") from error
+
+
+@contextmanager
+def folder_lock(folder: Path, *, wait: bool) -> Iterator[None]:
+    """The folder for oneself, where the system has locks. It goes with the process, however that ends.
+
+    ``BlockingIOError`` where somebody else has it and ``wait`` is false.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

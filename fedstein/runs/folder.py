@@ -18,14 +18,9 @@ from fedstein.data import Dataset, Scaling, with_scaling
 from fedstein.engines.base import ClientInfo
 from fedstein.errors import InputError
 from fedstein.runs.config import Config, load_config
-from fedstein.runs.files import disk_errors, pack, plain, read_json, unpack, write_bytes, write_json
+from fedstein.runs.files import disk_errors, folder_lock, pack, plain, read_json, unpack, write_bytes, write_json
 from fedstein.runs.wiring import load_dataset
 from fedstein.sites.gaussian import SiteGaussian
-
-try:
-    import fcntl
-except ImportError:  # not on this system
-    fcntl = None  # type: ignore[assignment]
 
 PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
@@ -113,17 +108,11 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else runs or resumes in this folder meanwhile. The lock goes with the process, however it ends."""
-        if fcntl is None:  # a system without it
-            yield
-            return
-        handle = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
+            with folder_lock(self.path, wait=False):
+                yield
         except BlockingIOError:
             raise InputError(f"{self.path} is in use: another process is running it; wait for it or stop it") from None
-        finally:
-            os.close(handle)
 
     def dataset(self, config: Config) -> Dataset:
         """The rows of the run, which must be the ones that it began with; rows of nodes are not among them."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from echo import answers, until, write_echo
 
+from fedstein.cli import main
 from fedstein.engines.flower import environment, processes, watchdog
 from fedstein.engines.flower.processes import EndedEarly, Fleet
 from fedstein.errors import FedsteinError, InputError
@@ -88,3 +89,14 @@ def test_a_fleet_is_used_in_a_block_and_names_are_plain(tmp_path: Path):
         for name in ("link", "../x", ""):
             with pytest.raises(InputError, match="node name"):
                 fleet.start_node(name, {})
+
+
+def test_deploy_without_flower_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("fedstein.cli.app.find_spec", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["fedstein", "deploy", "demo"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "pip install 'fedstein[flower]'" in capsys.readouterr().err

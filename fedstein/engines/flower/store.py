@@ -8,7 +8,6 @@ run, client, round and checksum; one that is damaged or belongs elsewhere is ref
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from safetensors.numpy import save
 
 from fedstein.engines.flower.letters import digest
 from fedstein.errors import FedsteinError, InputError
-from fedstein.runs.files import unpack, write_bytes
+from fedstein.runs.files import folder_lock, unpack, write_bytes
 from fedstein.sites.base import Arrays
 
 FORMAT = "fedstein state 1"
@@ -54,12 +53,8 @@ class Store:
     def locked(self) -> Iterator[None]:
         """One request at a time: a request that comes again while the first is still at work waits for it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with folder_lock(self.folder, wait=True):
             yield
-        finally:
-            os.close(handle)
 
     def sync(self, receipt: str, restored: Kept | None = None) -> Arrays | None:
         """The site of that receipt, None before the first; what is pending and was not accepted stays for a retry."""
