@@ -10,12 +10,14 @@ import os
 import re
 import signal
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from conftest import BLR, BNN, events, in_process, lines, settings
 
 from fedstein.engines.flower.appdir import flatten, write_app
@@ -37,11 +39,14 @@ class Scene:
 
     def submit(self, raw: dict[str, Any], **engine: Any) -> None:
         """Start the run, or go on with it."""
+        write_app(self.folder / "app", self.config(raw, **engine))
+        self.run = self.fleet.submit(self.folder / "app")
+
+    def config(self, raw: dict[str, Any], **engine: Any) -> dict[str, Any]:
         waits = {"kind": "flower", "report_timeout": 60.0, "train_timeout": 60.0, "start_timeout": 120.0, **engine}
         raw = {**raw, "engine": {"threads": 1, **waits}}
         config, _ = resolve(raw, facts_of(load_dataset(raw)))
-        write_app(self.folder / "app", {**flatten(config.to_dict()), "out": str(self.out)})
-        self.run = self.fleet.submit(self.folder / "app")
+        return {**flatten(config.to_dict()), "out": str(self.out)}
 
     def lines(self) -> list[dict[str, Any]]:
         return lines(self.out) if (self.out / "rounds.jsonl").exists() else []
@@ -199,6 +204,74 @@ def test_a_node_that_leaves_for_good_and_one_that_comes_late(scene: Scene) -> No
     assert found[-1]["selected"] != [0]
     assert any(line["faults"] and 0 in line["faults"]["missing"] for line in found)
     assert all(len(line["selected"]) == 1 for line in found)
+
+
+def test_reports_that_never_arrive(scene: Scene) -> None:
+    """A node that hangs is still connected; its report is given up at the deadline, and it takes part again later."""
+    raw = settings(BNN, selection={"kind": "ksd"}, rounds=4)
+    scene.submit(raw, on_missing="proceed", report_timeout=12.0, train_timeout=60.0)
+    scene.after_round(1)
+    scene.fleet.pause_node("client-2")
+    try:
+        scene.after_round(2)
+    finally:
+        scene.fleet.resume_node("client-2")
+    found = scene.finish()
+    silent = [line for line in found if line["faults"] and 2 in line["faults"]["missing"]]
+    assert silent
+    for line in silent:
+        assert line["reports"][2] is None
+        assert line["selected"] != [2]
+    assert "client-2" in scene.happened("missing")
+
+
+ROGUE = """
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from fedstein.engines.flower.client_app import answer
+from fedstein.engines.flower.codec import ARRAYS, array_record, from_record
+
+app = ClientApp()
+
+@app.query()
+@app.train()
+def meddle(message, context):
+    reply = answer(message, context)
+    letter = from_record(message.content)
+    number = letter.head["round"]
+    if context.node_config["name"] != "client-1" or letter.head["kind"] != "ask":
+        return reply
+    arrays = from_record(reply.content).arrays
+    if number == 1:
+        arrays = {name: array * float("nan") for name, array in arrays.items()}
+    elif number == 2:
+        arrays = {name: array.astype("float64") for name, array in arrays.items()}
+    else:
+        return Message(RecordDict({"nonsense": ArrayRecord()}), reply_to=message)
+    reply.content[ARRAYS] = array_record(arrays)
+    return reply
+"""
+
+
+def test_wrong_replies_of_a_real_node(scene: Scene) -> None:
+    """A NaN, another type, and something else altogether: rejected by name; then the client is left out."""
+    config = scene.config(settings(BNN, selection={"kind": "ksd"}, rounds=4), leave_out=1)
+    path = write_app(scene.folder / "app", config)
+    project = tomllib.loads(path.read_text())
+    project["tool"]["flwr"]["app"]["components"]["clientapp"] = "rogue.client:app"
+    path.write_text(tomli_w.dumps(project))
+    (path.parent / "rogue").mkdir()
+    (path.parent / "rogue" / "__init__.py").touch()
+    (path.parent / "rogue" / "client.py").write_text(ROGUE)
+    scene.run = scene.fleet.submit(path.parent)
+    found = scene.finish()
+    assert [line["faults"] for line in found] == [{"rejected": [1]}] * 3 + [{"left_out": [1]}]
+    assert all(line["selected"] != [1] for line in found)
+    reasons = [entry["reason"] for entry in events(scene.out) if entry["event"] == "rejected"]
+    assert [word in reason for word, reason in zip(("finite", "float64", "records"), reasons, strict=True)] == [
+        True
+    ] * 3
+    assert set(scene.happened("rejected")) == {"client-1"}
 
 
 def test_the_example_with_a_server_app_of_its_own(scene: Scene, tmp_path: Path) -> None:

@@ -215,6 +215,14 @@ class Fleet:
         """Ask the node to stop; it takes leave of the link."""
         self._end(name, grace=GRACE)
 
+    def pause_node(self, name: str) -> None:
+        """Stop the node in its tracks (SIGSTOP), with the client process it may have started: connected, but silent."""
+        os.killpg(self._programs[name].group, signal.SIGSTOP)
+
+    def resume_node(self, name: str) -> None:
+        """Let a paused node go on."""
+        os.killpg(self._programs[name].group, signal.SIGCONT)
+
     def restart_node(self, name: str, *, wait: bool = True) -> int | None:
         """Start the node as before: without a key under a new id; with one, once the link counts the old one as off."""
         self._end(name, grace=GRACE)
