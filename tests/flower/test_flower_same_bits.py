@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import BLR, BNN, Fleet, events, in_process, lines, settings
+from flwr.app import Message
+
+from fedstein.engines.flower.codec import ARRAYS, array_record, from_record
 
 SITES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "particles-log": (BNN, {"kind": "particles", "density": "log"}),
@@ -47,6 +51,36 @@ def test_every_scheme_with_every_kind_of_sites(fleet: Fleet, tmp_path: Path, sch
 )
 def test_other_ways_to_play_a_round(fleet: Fleet, tmp_path: Path, more: dict[str, Any]) -> None:
     assert_same(fleet, settings(BNN, **more), tmp_path)
+
+
+@pytest.mark.parametrize("base", [BLR, BNN], ids=["blr", "bnn"])
+def test_clients_that_evaluate(fleet: Fleet, tmp_path: Path, base: dict[str, Any]) -> None:
+    assert_same(fleet, settings(base, evaluate={"where": "clients", "every": 2}, selection={"barred": [2]}), tmp_path)
+    found = [(tmp_path / name / "clients-evaluation.json").read_bytes() for name in ("local", "flower")]
+    assert found[0] == found[1]
+    assert [entry["id"] for entry in json.loads(found[0])["clients"]] == [0, 1]
+    names = [(tmp_path / name / "summary.json").read_text() for name in ("local", "flower")]
+    bytes_of = [json.loads(text)["evaluation"] for text in names]
+    assert bytes_of[0] == bytes_of[1]
+
+
+def test_sums_that_make_no_sense_are_rejected(fleet: Fleet, tmp_path: Path) -> None:
+    """More right answers than rows, bins that do not add up, a NaN: named, and not counted."""
+    wrong = iter(({"correct": 1e6}, {"bin_rows": -1.0}, {"nll": float("nan")}))
+
+    def meddle(request: Message, reply: Message) -> Message:
+        letter = from_record(request.content)
+        if letter.head["kind"] == "evaluate" and letter.head["client"] == 1 and (change := next(wrong, None)):
+            sent = from_record(reply.content).arrays
+            reply.content[ARRAYS] = array_record({k: a + change.get(k, 0.0) for k, a in sent.items()})
+        return reply
+
+    fleet.grid.meddle = meddle
+    raw = settings(BNN, evaluate={"where": "clients"}, engine={"offences": 9}, selection={"kind": "round_robin"})
+    out = fleet.run(raw, tmp_path / "run")
+    found = lines(out)
+    assert [line["evaluation"]["missing"] for line in found] == [[1], [1], [1], []]
+    assert [event["name"] for event in events(out) if event["event"] == "rejected"] == ["client-1"] * 3
 
 
 def test_messages_are_the_fewest_that_the_scheme_allows(fleet: Fleet, tmp_path: Path) -> None:

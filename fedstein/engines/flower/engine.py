@@ -423,8 +423,9 @@ class FlowerEngine:
 
     def evaluate(self, number: int, particles: jax.Array, clients: Sequence[int]) -> dict[int, Sums]:
         timeout = self.office.settings.report_timeout or 0.0
+        asked = [client for client in clients if self.until.get(client, 0) < number]  # not those that are left out
         found = self.office.request(
-            "evaluate", number, clients, {"particles": particles}, self._sum_shapes, timeout, check=implausible_sums
+            "evaluate", number, asked, {"particles": particles}, self._sum_shapes, timeout, check=implausible_sums
         )
         self._count(number, found._replace(missing={}))  # who is missing is with the evaluation itself
         return {client: found.replies[client].arrays for client in clients if client in found.replies}
