@@ -193,7 +193,7 @@ def test_a_server_that_is_killed_and_resumed(scene: Scene, tmp_path: Path) -> No
 def test_a_node_that_leaves_for_good_and_one_that_comes_late(scene: Scene) -> None:
     """Without waiting. Client 2 is not there at first, client 0 leaves after it has joined; the others carry on."""
     scene.fleet.stop_node("client-2")
-    scene.submit(robin(rounds=8), on_missing="proceed", train_timeout=12.0, start_timeout=25.0)
+    scene.submit(robin(rounds=8), on_missing="proceed", start_timeout=25.0)
     scene.after_round(2)
     scene.fleet.restart_node("client-2")
     scene.until(lambda: "client-2" in scene.happened("joined"), "late client")
@@ -209,7 +209,7 @@ def test_a_node_that_leaves_for_good_and_one_that_comes_late(scene: Scene) -> No
 def test_reports_that_never_arrive(scene: Scene) -> None:
     """A node that hangs is still connected; its report is given up at the deadline, and it takes part again later."""
     raw = settings(BNN, selection={"kind": "ksd"}, rounds=4)
-    scene.submit(raw, on_missing="proceed", report_timeout=12.0, train_timeout=60.0)
+    scene.submit(raw, on_missing="proceed", report_timeout=15.0)
     scene.after_round(1)
     scene.fleet.pause_node("client-2")
     try:
