@@ -27,7 +27,8 @@ from fedstein.engines.flower.letters import (
     shapes_of,
     to_raw,
 )
-from fedstein.engines.flower.node import Node, handle
+from fedstein.engines.flower.node import handle
+from fedstein.engines.flower.rows import Node
 
 ARRAY = st.sampled_from(DTYPES).flatmap(
     lambda dtype: arrays_of.arrays(dtype, arrays_of.array_shapes(min_dims=0, max_dims=3))

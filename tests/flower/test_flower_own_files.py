@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 
 from fedstein.cli.app import app
 from fedstein.data import DATASETS
+from fedstein.engines.flower import rows
 from fedstein.errors import FedsteinError, InputError
+from fedstein.runs.config import resolve
+from fedstein.runs.defaults import Facts
 
 SITES = ("clinic-a", "clinic-b", "clinic-c")
 COLUMNS = ("age", "dose", "smoker")
@@ -228,3 +231,27 @@ def test_trial_nodes_and_nodes_with_files_do_not_mix(fleet: Fleet, tmp_path: Pat
     fleet.run(raw(rounds=2), tmp_path / "run")
     turned = [entry for entry in events(tmp_path / "run") if entry["event"] == "turned away"]
     assert "partition-id" in turned[0]["reason"]
+
+
+def test_rows_are_parsed_once_and_again_when_the_file_changes(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own(fleet, tmp_path, (".csv", ".csv", ".csv"))
+    parsed: list[str] = []
+    read = rows.data.load_rows
+    monkeypatch.setattr(rows.data, "load_rows", lambda path, expected: parsed.append(path) or read(path, expected))
+    fleet.run(raw(), tmp_path / "run")
+    assert len(parsed) == 3, "at the greeting of each node, and never after"
+    kept = tmp_path / "s" / "clinic-a" / rows.KEPT
+    kept.write_bytes(kept.read_bytes()[:100])  # what is kept can always be made again
+    parsed.clear()
+    fleet.run(raw(), tmp_path / "other")
+    assert len(parsed) == 3
+    assert lines(tmp_path / "other") == lines(tmp_path / "run")
+    node = rows.read_node(fleet.grid.nodes[200])
+    config, _ = resolve(raw(), Facts("classification", 2))
+    before = rows.load_rows(config, node, {})
+    write(tmp_path / "clinic-a.csv", *patients(5, 61))
+    after = rows.load_rows(config, node, {})
+    assert before.checksum != after.checksum
+    assert len(after.share.x) + len(after.share.held_x) == 61

@@ -18,7 +18,8 @@ def answer(message: Message, context: Context) -> Message:
     """One request: settle JAX's threads and precision as the server has them, then compute."""
     request = from_record(message.content)
     start_computing(request.head.get("config", ""), str(context.node_config.get("state-dir", "")))
-    from fedstein.engines.flower.node import handle, read_node
+    from fedstein.engines.flower.node import handle
+    from fedstein.engines.flower.rows import read_node
 
     reply = handle(request, read_node(context.node_config))
     return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)

@@ -6,12 +6,9 @@ time, and after a restart it goes on from its state folder.
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -36,60 +33,18 @@ from fedstein.engines.flower.letters import (
     main_part,
     value,
 )
+from fedstein.engines.flower.rows import Node, Rows, load_rows
 from fedstein.engines.flower.store import Kept, OutOfSync, Store
-from fedstein.errors import FedsteinError, InputError
-from fedstein.holdout import Share, share_out
+from fedstein.errors import FedsteinError
 from fedstein.runs.config import Config, whole_config
-from fedstein.runs.wiring import build_model, load_dataset, program_in, split_rows
+from fedstein.runs.wiring import build_model, program_in
 from fedstein.sites.base import Arrays
 
 BASIS = ("u", "v", "t")  # the set-up arrays that are the rotation of the inputs
 
 
-class Node(NamedTuple):
-    """What a node's operator says: who it is, where its rows are, where it may write."""
-
-    name: str
-    state_dir: Path
-    partition: int | None = None  # which client of the config's partition it plays, in a trial
-    data: str = ""  # its own file
-    partitions: int | None = None  # how many clients it takes the trial to have
-
-
 class Missing(FedsteinError):
     """The node lacks arrays that the server must send again; the text is the status to reply."""
-
-
-class Rows(NamedTuple):
-    """A node's rows, those to train on and those held out, and what the model must know of them."""
-
-    share: Share
-    checksum: str  # of all of them, as they are on the node
-    classes: int
-    task: str
-
-    @property
-    def inputs(self) -> int:
-        return self.share.x.shape[1]
-
-
-def read_node(settings: Mapping[str, Any]) -> Node:
-    """The ``--node-config`` of a SuperNode."""
-    known = {"name", "state-dir", "partition-id", "num-partitions", "data"}
-    if unknown := sorted(set(settings) - known):
-        raise InputError(f"--node-config has {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
-    partition, path = settings.get("partition-id"), str(settings.get("data", ""))
-    if (partition is None) == (not path):
-        raise InputError(
-            '--node-config needs either data="FILE" (this node\'s own rows) or partition-id=K (a trial), '
-            f"got {dict(settings)}"
-        )
-    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
-        raise InputError(f"--node-config: expected partition-id as a number from 0, got {partition!r}")
-    if not settings.get("state-dir"):
-        raise InputError('--node-config needs state-dir="FOLDER": where this node keeps its site between requests')
-    name = str(settings.get("name", "")) or (f"client-{partition}" if partition is not None else Path(path).stem)
-    return Node(name, Path(str(settings["state-dir"])).expanduser(), partition, path, settings.get("num-partitions"))
 
 
 def handle(request: Letter, node: Node) -> Letter:
@@ -122,60 +77,6 @@ def read_config(text: str) -> Config:
         return whole_config(tomllib.loads(text), "what the server sent")
     except tomllib.TOMLDecodeError as error:
         raise BadLetter(f"the server's config is not TOML: {error}") from None
-
-
-@lru_cache(maxsize=2)
-def _dataset(settings: str) -> data.Dataset:
-    return load_dataset({"data": json.loads(settings)})
-
-
-def load_rows(config: Config, node: Node, setup: Arrays) -> Rows:
-    """The rows of this node, in the order that every engine has them in, scaled as the run was set up."""
-    if node.partition is None:
-        return own_rows(config, node, setup)
-    if config.data.name == "nodes":
-        raise InputError(
-            f"this node plays client {node.partition} of a trial, and the run takes nodes with their own files; start "
-            'it with data="FILE" instead of partition-id'
-        )
-    if node.partition >= config.partition.clients:
-        raise InputError(
-            f"this node plays client {node.partition}, the run has clients 0 to {config.partition.clients - 1}"
-        )
-    if node.partitions not in (None, config.partition.clients):
-        raise InputError(
-            f"this node was told of num-partitions={node.partitions}, the run has partition.clients = "
-            f"{config.partition.clients}; make them equal, or leave num-partitions out"
-        )
-    dataset = _dataset(config.data.model_dump_json(exclude_none=True))
-    index = split_rows(config, dataset)[node.partition]
-    x, y = dataset.train_x[index], dataset.train_y[index]
-    share = share_out(x, y, config.evaluate.fraction)
-    return Rows(share, digest({"x": x, "y": y}), dataset.classes, dataset.task)
-
-
-def own_rows(config: Config, node: Node, setup: Arrays) -> Rows:
-    """Rows from the node's own file; raw before the run is set up."""
-    if config.data.name != "nodes":
-        raise InputError(
-            f"this node has a file of its own, and the run is a trial on data.name = {config.data.name!r}; start the "
-            'run with data.name = "nodes", or the node with partition-id'
-        )
-    settings = config.data
-    expected = data.expectation(settings.features, settings.target, settings.task, settings.labels)
-    raw = data.load_rows(node.data, expected)
-    share = share_out(raw.x, raw.y, config.evaluate.fraction)
-    if "mean" in setup:
-        scaling = data.Scaling(setup["mean"], setup["scale"], *setup["target"].tolist())
-        x, y = data.scale_rows(share.x, share.y, scaling)
-        held_x, held_y = data.scale_rows(share.held_x, share.held_y, scaling)
-        share = Share(x, y, held_x, held_y)
-        if not all(np.isfinite(array).all() for array in share):
-            raise InputError(
-                f"{Path(node.data).name}: expected values on the scale of the other nodes' rows, got some that are too "
-                "far from it for 32 bits; check the units of the columns"
-            )
-    return Rows(share, digest({"x": raw.x, "y": raw.y}), len(expected.labels), expected.task)
 
 
 def open_store(request: Letter, node: Node) -> Store:
@@ -220,7 +121,7 @@ def brought_in_line(request: Letter, store: Store) -> Arrays | None:
 
 def hello(request: Letter, config: Config, node: Node) -> tuple[Head, Arrays]:
     """Who is there, and whether its rows fit."""
-    rows = load_rows(config, node, {})
+    rows = load_rows(config, node, {}, anew=True)
     build_model(config, rows.inputs, rows.classes, rows.task)
     known = -1 if node.partition is None else node.partition
     return {"rows": len(rows.share.x), "plays": known, "data": rows.checksum}, {}
