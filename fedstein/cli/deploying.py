@@ -17,8 +17,9 @@ from fedstein.cli.running import conclude, free_folder, headline, read_config
 from fedstein.engines.flower.appdir import flatten, write_app
 from fedstein.engines.flower.certs import make_certificates, next_steps, node_names
 from fedstein.engines.flower.command import Value
+from fedstein.engines.flower.environment import tail
 from fedstein.engines.flower.howto import print_commands
-from fedstein.engines.flower.processes import EXEC, Fleet, Tls
+from fedstein.engines.flower.processes import Fleet, Tls
 from fedstein.errors import FedsteinError, InputError
 from fedstein.runs.config import Config
 from fedstein.runs.folder import RunFolder, refuse_used
@@ -128,7 +129,7 @@ def follow(fleet: Fleet, run: int, folder: Path, on_round: Callable[[Mapping[str
             asked = time.monotonic()
             status = fleet.status(run)
             if status.startswith("finished") and not (folder / "summary.json").exists():
-                raise FedsteinError(f"{last_words(fleet)} (logs: {fleet.folder})")
+                raise FedsteinError(f"{last_words(fleet, run)} (logs: {fleet.folder})")
         time.sleep(LOOK_EVERY)
     for record in rounds.fresh():
         on_round(record)
@@ -152,10 +153,12 @@ class Follower:
         return [json.loads(line) for line in lines]
 
 
-def last_words(fleet: Fleet) -> str:
-    """What the server process said last to people, or else the end of its log."""
-    said = re.findall(r"^fedstein: (.*)$", fleet.log(EXEC), re.MULTILINE)
-    return said[-1] if said else f"the run failed; {fleet.failure(EXEC)}"
+def last_words(fleet: Fleet, run: int) -> str:
+    """What the server process said last to people, or else the end of what it said; kept with the other logs."""
+    text = fleet.logs(run)
+    (fleet.folder / "server.log").write_text(text)
+    said = re.findall(r"^fedstein: (.*)$", text, re.MULTILINE)
+    return said[-1] if said else f"the run failed; the server said: {tail(text)}"
 
 
 def make_app(

@@ -21,6 +21,7 @@ import tomli_w
 from conftest import BLR, BNN, events, in_process, lines, settings
 
 from fedstein.engines.flower.appdir import flatten, write_app
+from fedstein.engines.flower.environment import tail
 from fedstein.engines.flower.processes import EXEC, Fleet
 from fedstein.runs.config import resolve
 from fedstein.runs.wiring import facts_of, load_dataset
@@ -55,7 +56,7 @@ class Scene:
         end = time.monotonic() + LONG
         while not (found := there()):
             if time.monotonic() > end:
-                pytest.fail(f"no {what} in {LONG} s; the server says: {self.fleet.log_tail(EXEC, 30)}")
+                pytest.fail(f"no {what} in {LONG} s; the server says: {tail(self.fleet.logs(self.run), 30)}")
             time.sleep(0.1)
         return found
 
@@ -283,7 +284,7 @@ def test_the_example_with_a_server_app_of_its_own(scene: Scene, tmp_path: Path) 
     assert particles.shape == (20, 32)
     assert np.isfinite(particles).all()
     said = scene.until(
-        lambda: re.search(r"clinics: chosen \[(.*)\], accuracy (.*)", scene.fleet.log(EXEC)), "last words"
+        lambda: re.search(r"clinics: chosen \[(.*)\], accuracy (.*)", scene.fleet.logs(scene.run)), "last words"
     )
     assert len(said[1].split(",")) == 3
     assert float(said[2]) > 0.8

@@ -64,6 +64,10 @@ class Command:
         """Stop the run."""
         self.ask("stop", str(run), CONNECTION)
 
+    def logs(self, run: int) -> str:
+        """What the server process of the run has said: Flower keeps it with the link, not in a log of its own."""
+        return self.flwr("log", str(run), CONNECTION, "--show")
+
     def register(self, public_key: Path, name: str | None = None) -> None:
         """Let the node with this key connect."""
         self.ask("supernode", "register", public_key, CONNECTION, *(["--name", name] if name else []))

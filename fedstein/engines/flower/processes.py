@@ -287,6 +287,10 @@ class Fleet:
         """Stop the run."""
         self.command.stop(run)
 
+    def logs(self, run: int) -> str:
+        """What the server process of the run has said."""
+        return self.command.logs(run)
+
     def apps(self, name: str) -> list[int]:
         """The client processes of a node, or the server process (``name="superexec"``)."""
         return [number for number, line in self._programs[name].commands().items() if re.search(APP, line)]
