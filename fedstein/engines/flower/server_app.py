@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedstein.errors import FedsteinError, InputError
+
+LAST_WORDS = 1.0  # seconds in which Flower hands over what was said; it does not wait for that by itself
 
 app = ServerApp()
 
@@ -33,6 +36,7 @@ def main(grid: Grid, context: Context) -> None:
         )
     except FedsteinError as error:  # one line for people; the exit code tells Flower that the run failed
         print(f"fedstein: {' '.join(str(error).split())}", flush=True)
+        time.sleep(LAST_WORDS)
         sys.exit(error.exit_code)
 
 
