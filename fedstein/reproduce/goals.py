@@ -1,0 +1,107 @@
+"""The goals that curvature sites were given, checked against runs: what was asked, what was reached.
+
+Every goal is one inequality on numbers of runs with the same seeds. With logistic regression it must hold for each
+scheme, with networks for the best of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from fedstein.report.load import Run
+
+Runs = Mapping[str, Sequence[Run]]
+LINEAR = ("blr30", "blr120")
+NETWORKS = ("bnn27", "bnn120")
+
+
+class Check(NamedTuple):
+    """One goal for one method."""
+
+    text: str
+    arm: str
+    measured: str
+    met: bool
+
+
+def check_goals(panel: str, runs: Runs) -> list[Check]:
+    """The goals of a setting; none where it has no goals or nothing to compare with."""
+    ours = [arm for arm in runs if arm.startswith("curvature")]
+    if not ours or "pooled" not in runs:
+        return []
+    if panel in LINEAR:
+        return [check for arm in ours for check in linear_goals(arm, runs)]
+    if panel in NETWORKS:
+        return network_goals(max(ours, key=lambda arm: tail_mean(runs[arm])), runs)
+    return []
+
+
+def linear_goals(arm: str, runs: Runs) -> list[Check]:
+    """Near pooled SVGD as soon as every client has trained, steady, calibrated."""
+    behind = [shortfall(run, pooled) for run, pooled in pairs(runs[arm], runs["pooled"])]
+    known = [value for value in behind if value is not None]
+    words = f"{max(known):+.4f} at the worst round" if known else "no run had every client"
+    text = "at most .004 behind pooled SVGD once every client has trained"
+    return [
+        Check(text, arm, words, len(known) == len(behind) > 0 and max(known) <= 0.004),
+        at_most("sd within a run", arm, within(runs[arm]), 0.001),
+        at_most("ECE", arm, tail_mean(runs[arm], "ece"), 0.03),
+    ]
+
+
+def network_goals(arm: str, runs: Runs) -> list[Check]:
+    """The best scheme: near pooled SVGD, above FedAvg with all clients, steady, calibrated."""
+    checks = [at_most("behind pooled SVGD at equal steps", arm, -mean_gap(runs[arm], runs["pooled"]), 0.008)]
+    if "fedavg" in runs:
+        ahead = mean_gap(runs[arm], runs["fedavg"])
+        checks.append(Check("above FedAvg with all clients", arm, f"{ahead:+.4f}", ahead > 0))
+    checks.append(at_most("sd within a run", arm, within(runs[arm]), 0.004))
+    return [*checks, at_most("ECE", arm, tail_mean(runs[arm], "ece"), 0.025)]
+
+
+def at_most(text: str, arm: str, value: float, limit: float) -> Check:
+    return Check(f"{text} at most {limit:g}".replace(" 0.", " ."), arm, f"{value:.4f}", value <= limit)
+
+
+def shortfall(run: Run, pooled: Run) -> float | None:
+    """The most that a run is behind pooled SVGD's last quarter, from the round by which every client has trained.
+
+    None where some client never did.
+    """
+    start = covered(run)
+    level = pooled.tail["accuracy"]["mean"]
+    if start is None or level is None:
+        return None
+    return max(level - line["accuracy"] for line in run.rounds if line["round"] >= start and line["accuracy"])
+
+
+def covered(run: Run) -> int | None:
+    """The first round by which every client has trained."""
+    missing = set(range(len(run.selected_counts)))
+    for line in run.rounds:
+        missing -= set(line["selected"])
+        if not missing:
+            return int(line["round"])
+    return None
+
+
+def tail_mean(runs: Sequence[Run], metric: str = "accuracy") -> float:
+    return fmean(run.tail[metric]["mean"] or 0.0 for run in runs)
+
+
+def within(runs: Sequence[Run]) -> float:
+    """The mean over runs of the standard deviation in their last quarter."""
+    return fmean(run.tail["accuracy"]["sd"] or 0.0 for run in runs)
+
+
+def pairs(mine: Sequence[Run], theirs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Runs with the same seed."""
+    other = {run.seed: run for run in theirs}
+    return [(run, other[run.seed]) for run in mine if run.seed in other]
+
+
+def mean_gap(mine: Sequence[Run], theirs: Sequence[Run]) -> float:
+    """The mean paired difference in tail accuracy."""
+    return tail_mean([run for run, _ in pairs(mine, theirs)]) - tail_mean([run for _, run in pairs(mine, theirs)])
