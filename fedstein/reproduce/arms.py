@@ -17,9 +17,9 @@ class Arm(NamedTuple):
 # Step sizes by setting and method: the best on held-out training rows (``fedstein reproduce steps``).
 TUNED: dict[str, dict[str, float]] = {
     "blr30": {"curvature": 0.05, "pooled": 0.05, "fedavg": 0.5},
-    "blr120": {"curvature": 0.05, "pooled": 0.05, "fedavg": 0.5},
+    "blr120": {"curvature": 0.0125, "pooled": 0.0125, "fedavg": 2.0},
     "bnn27": {"curvature": 8e-3, "pooled": 8e-3, "fedavg": 0.5},
-    "bnn120": {"curvature": 2e-3, "pooled": 8e-3, "fedavg": 0.5},
+    "bnn120": {"curvature": 3e-3, "pooled": 8e-3, "fedavg": 0.5},
 }
 REMEMBERS = {"kind": "curvature"}
 CHEAP = {"pool": 9, "report_rows": 100}  # reports of nine clients, on a hundred of their rows
@@ -48,6 +48,7 @@ ARMS: dict[str, Arm] = {
     "random": Arm("Random", {"selection": {"kind": "random"}}, 0.7),
     "parallel": Arm("Parallel DSVGD", {"algorithm": {"kind": "parallel_dsvgd"}}, 14.0),
     "curvature": remembering("Curvature, round robin", 0.5, kind="round_robin", order="reshuffled"),
+    "curvature_oldest": remembering("Curvature, oldest first", 0.5, kind="round_robin", order="seeded"),
     "curvature_ksd": remembering("Curvature, KSD", 1.4, kind="ksd"),
     "curvature_hip": remembering("Curvature, HIP", 1.4, kind="hip"),
     **innovation("Curvature, innovation", "pass"),

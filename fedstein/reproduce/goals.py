@@ -34,7 +34,9 @@ def check_goals(panel: str, runs: Runs) -> list[Check]:
     if panel in LINEAR:
         return [check for arm in ours for check in linear_goals(arm, runs)]
     if panel in NETWORKS:
-        return network_goals(max(ours, key=lambda arm: tail_mean(runs[arm])), runs)
+        most = max(len(runs[arm]) for arm in ours)  # a scheme that ran with fewer seeds may have been lucky
+        whole = [arm for arm in ours if len(runs[arm]) == most]
+        return network_goals(max(whole, key=lambda arm: tail_mean(runs[arm])), runs)
     return []
 
 

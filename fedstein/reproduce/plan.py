@@ -71,6 +71,7 @@ class FigurePlan(NamedTuple):
     densities: Mapping[str, str] = {}  # panels where another density serves them better
     rounds: tuple[int, ...] = ()  # of each panel; empty: the settings'
     seeds: int | None = None
+    every: Mapping[str, int] = {}  # rounds between evaluations; 1 where it is not said
     special: Mapping[str, tuple[str, ...]] = {}  # panels with other curves than the rest
     against: tuple[str, ...] = ("pooled", "fedavg")  # whom the page compares with; the first sets the target
 
@@ -97,8 +98,18 @@ BEYOND: dict[str, FigurePlan] = {
         rounds=(120, 480, 81, 160),
         seeds=3,
         densities={"bnn27": "log", "bnn120": "log"},  # docs/results.md
+        every={"bnn120": 4},
         # Reports of 120 networks' clients in every round take several times as long as all the rest.
-        special={"bnn120": ("paper_hip_pool", "curvature", "curvature_innovation_pool", "fedavg", "pooled")},
+        special={
+            "bnn120": (
+                "paper_hip_pool",
+                "curvature",
+                "curvature_oldest",
+                "curvature_innovation_pool",
+                "fedavg",
+                "pooled",
+            )
+        },
     ),
     "draws": FigurePlan(
         "Innovation: whom to draw",
@@ -106,6 +117,7 @@ BEYOND: dict[str, FigurePlan] = {
         RULES,
         rounds=(81, 160),
         seeds=5,
+        every={"bnn120": 4},
         special={"bnn120": ("curvature", *(f"{arm}_pool" for arm in RULES[1:]))},
         against=("curvature",),
     ),
@@ -141,6 +153,7 @@ class Job:
     seed: int
     rounds: int
     full: bool
+    every: int = 1  # rounds from one evaluation to the next
 
     @property
     def name(self) -> str:
@@ -175,6 +188,7 @@ class Job:
             "sites": sites,
             "algorithm": {**common, **arm.settings.get("algorithm", {})},
             "engine": {"threads": threads},
+            "evaluate": {"every": self.every},
             "checkpoint": {"every": 25},
         }
 
@@ -226,11 +240,12 @@ def make_plan(
             count = seeds or (min(2, usual) if quick else usual)
             long = figure.rounds[index] if figure.rounds else setting.rounds
             length = rounds or (setting.quick_rounds if quick else long)
+            every = figure.every.get(panel, 1)
             for arm in figure.arms_of(panel):
                 if arms and arm not in arms:
                     continue
                 used = figure.density or figure.densities.get(panel, density)
                 if ARMS[arm].tuned:
                     used = ""  # it has no density, and is the same run whatever the user says
-                curves[name, panel, arm] = tuple(Job(panel, arm, used, s, length, full) for s in range(count))
+                curves[name, panel, arm] = tuple(Job(panel, arm, used, s, length, full, every) for s in range(count))
     return Plan(tuple(name for name in figures if any(key[0] == name for key in curves)), curves)
