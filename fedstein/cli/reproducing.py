@@ -18,7 +18,7 @@ from fedstein import data as datasets
 from fedstein.cli import say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.reproduce import BEYOND, FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, work_off, write_results
-from fedstein.reproduce.arms import ARMS, TUNED
+from fedstein.reproduce.arms import ARMS
 from fedstein.reproduce.write import number
 from fedstein.runs.config import unknown
 
@@ -87,11 +87,11 @@ def tune_figures(settings: Sequence[str], seeds: int, rounds: int | None, out: P
     from fedstein.reproduce.steps import curves_of, tune_all, write_steps
 
     for setting in settings:
-        if setting not in TUNED:
-            raise InputError(unknown("setting with step sizes to tune", setting, list(TUNED)))
+        if setting not in BEYOND["sites"].panels:
+            raise InputError(unknown("setting with step sizes to tune", setting, BEYOND["sites"].panels))
     trials = []
     try:
-        for setting, method, trial in tune_all(settings or list(TUNED), seeds, rounds, out / "steps"):
+        for setting, method, trial in tune_all(settings or BEYOND["sites"].panels, seeds, rounds, out / "steps"):
             trials.append((setting, method, trial))
             if not quiet:
                 score = "diverged" if trial.accuracy is None else f"{trial.accuracy:.4f}"

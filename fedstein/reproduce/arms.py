@@ -16,10 +16,11 @@ class Arm(NamedTuple):
 
 # Step sizes by setting and method: the best on held-out training rows (``fedstein reproduce steps``).
 TUNED: dict[str, dict[str, float]] = {
-    "blr30": {"curvature": 0.05, "pooled": 0.05, "fedavg": 0.5},
+    "blr30": {"curvature": 0.025, "pooled": 0.05, "fedavg": 0.5},
     "blr120": {"curvature": 0.0125, "pooled": 0.0125, "fedavg": 2.0},
     "bnn27": {"curvature": 8e-3, "pooled": 8e-3, "fedavg": 0.5},
     "bnn120": {"curvature": 3e-3, "pooled": 8e-3, "fedavg": 0.5},
+    "small27": {"curvature": 8e-3},  # that of bnn27
 }
 REMEMBERS = {"kind": "curvature"}
 CHEAP = {"pool": 9, "report_rows": 100}  # reports of nine clients, on a hundred of their rows

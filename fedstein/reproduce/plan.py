@@ -23,6 +23,7 @@ class Setting(NamedTuple):
     rounds: int
     quick_rounds: int
     seeds: int
+    model: Mapping[str, Any] = {}  # where it is not the data's usual one
 
 
 SETTINGS: dict[str, Setting] = {
@@ -37,6 +38,15 @@ SETTINGS: dict[str, Setting] = {
     ),
     "bnn120": Setting(
         "BNN, 120 clients", BNN, {"kind": "classes_per_client", "clients": 120, "rows_per_client": 90}, 100, 10, 1
+    ),
+    "small27": Setting(
+        "BNN of 20 hidden units, 27 clients",
+        BNN,
+        {"kind": "classes_per_client", "clients": 27, "rows_per_client": 300},
+        81,
+        10,
+        5,
+        {"hidden": [20]},
     ),
     "dirichlet27": Setting(
         "MNIST, 27 clients, Dirichlet(0.1)",
@@ -58,7 +68,15 @@ SETTINGS: dict[str, Setting] = {
 
 
 # Of a round, relative to BNN with 27 clients.
-WEIGHT = {"blr30": 0.03, "blr120": 0.06, "bnn27": 1.0, "bnn120": 1.4, "dirichlet27": 1.0, "digits10": 0.1}
+WEIGHT = {
+    "blr30": 0.03,
+    "blr120": 0.06,
+    "bnn27": 1.0,
+    "bnn120": 1.4,
+    "small27": 0.3,
+    "dirichlet27": 1.0,
+    "digits10": 0.1,
+}
 
 
 class FigurePlan(NamedTuple):
@@ -113,9 +131,9 @@ BEYOND: dict[str, FigurePlan] = {
     ),
     "draws": FigurePlan(
         "Innovation: whom to draw",
-        ("bnn27", "bnn120"),
+        ("small27", "bnn27", "bnn120"),
         RULES,
-        rounds=(81, 160),
+        rounds=(81, 81, 160),
         seeds=5,
         every={"bnn120": 4},
         special={"bnn120": ("curvature", *(f"{arm}_pool" for arm in RULES[1:]))},
@@ -185,6 +203,7 @@ class Job:
             "rounds": self.rounds,
             "data": {"name": name},
             "partition": setting.partition,
+            "model": dict(setting.model),
             "sites": sites,
             "algorithm": {**common, **arm.settings.get("algorithm", {})},
             "engine": {"threads": threads},

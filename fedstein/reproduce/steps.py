@@ -15,7 +15,14 @@ from fedstein.runs.files import disk_errors, write_bytes
 
 METHODS = {"curvature": "Curvature, round robin", "fedavg": "FedAvg, all clients", "pooled": "Pooled SVGD"}
 GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # of the default
-WIDER = {("blr30", "fedavg"): (8.0, 16.0), ("blr120", "fedavg"): (8.0, 16.0)}  # where the best was at the edge
+# Where the best was at the edge of the grid, or between two far ones.
+MORE: dict[tuple[str, str], tuple[float, ...]] = {
+    ("blr30", "fedavg"): (8.0, 16.0),
+    ("blr120", "fedavg"): (8.0, 16.0),
+    ("blr120", "curvature"): (0.125,),
+    ("blr120", "pooled"): (0.125,),
+    ("bnn120", "curvature"): (0.75,),
+}
 BASE = {
     "curvature": {"blr": 0.05, "bnn": 4e-3},
     "pooled": {"blr": 0.05, "bnn": 4e-3},
@@ -39,7 +46,7 @@ class Curve(NamedTuple):
 
 
 def grid_of(setting: str, method: str) -> list[float]:
-    factors = (*GRID, *WIDER.get((setting, method), ()))
+    factors = sorted((*GRID, *MORE.get((setting, method), ())))
     return [factor * BASE[method][setting[:3]] for factor in factors]
 
 

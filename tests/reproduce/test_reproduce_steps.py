@@ -6,6 +6,7 @@ import pytest
 
 from fedstein.reproduce import steps
 from fedstein.reproduce.arms import TUNED
+from fedstein.reproduce.plan import BEYOND
 from fedstein.tuning import Trial
 
 
@@ -13,7 +14,7 @@ def test_every_method_has_the_same_multiples_of_its_default():
     grids = {m: [step / steps.BASE[m]["bnn"] for step in steps.grid_of("bnn27", m)] for m in steps.METHODS}
     assert all(grid == pytest.approx(list(steps.GRID)) for grid in grids.values())
     assert set(steps.grid_of("blr30", "pooled")) == set(steps.grid_of("blr30", "curvature"))
-    assert {(s, m) for s in TUNED for m in TUNED[s]} == {(s, m) for s in TUNED for m in steps.METHODS}
+    assert all(set(TUNED[setting]) == set(steps.METHODS) for setting in BEYOND["sites"].panels)
 
 
 def trial(step: float, accuracy: float | None, seed: int = 0) -> Trial:
@@ -40,9 +41,10 @@ def test_the_page_the_numbers_and_the_figure(tmp_path):
     assert (tmp_path / "steps.png").stat().st_size > 3000
 
 
+@pytest.mark.slow
 def test_tuning_a_setting_in_miniature(tmp_path, monkeypatch):
     monkeypatch.setattr(steps, "GRID", (1.0,))
-    monkeypatch.setattr(steps, "WIDER", {})
+    monkeypatch.setattr(steps, "MORE", {})
     trials = list(steps.tune_all(["blr30"], 1, 2, tmp_path))
     assert [method for _, method, _ in trials] == list(steps.METHODS)
     assert all(0.3 < trial.accuracy < 0.9 for _, _, trial in trials)
