@@ -16,7 +16,7 @@ class Arm(NamedTuple):
 
 # Step sizes by setting and method: the best on held-out training rows (``fedstein reproduce steps``).
 TUNED: dict[str, dict[str, float]] = {
-    "blr30": {"curvature": 0.025, "pooled": 0.05, "fedavg": 0.5},
+    "blr30": {"curvature": 0.025, "pooled": 0.05, "fedavg": 16.0},
     "blr120": {"curvature": 0.0125, "pooled": 0.0125, "fedavg": 2.0},
     "bnn27": {"curvature": 8e-3, "pooled": 8e-3, "fedavg": 0.5},
     "bnn120": {"curvature": 3e-3, "pooled": 8e-3, "fedavg": 0.5},

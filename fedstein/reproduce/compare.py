@@ -9,7 +9,7 @@ from fedstein.report.load import Run
 from fedstein.report.paper import counted
 from fedstein.report.summary import paired_interval
 from fedstein.reproduce.arms import ARMS
-from fedstein.reproduce.goals import check_goals, tail_mean
+from fedstein.reproduce.goals import check_goals, gaps, tail_mean
 from fedstein.reproduce.plan import SETTINGS, figure_plan
 
 NAMES = {"pooled": "pooled", "fedavg": "FedAvg"}
@@ -77,11 +77,10 @@ def scores(arm: str, runs: Mapping[str, Sequence[Run]], against: Sequence[str] =
 
 def gap(mine: Sequence[Run], theirs: Sequence[Run]) -> str:
     """The paired difference in tail accuracy."""
-    other = {run.seed: run.tail["accuracy"]["mean"] or 0.0 for run in theirs}
-    gaps = [(run.tail["accuracy"]["mean"] or 0.0) - other[run.seed] for run in mine if run.seed in other]
-    if not gaps:
+    differences = gaps(mine, theirs)
+    if not differences:
         return "–"
-    mean, low, high = paired_interval(gaps)
+    mean, low, high = paired_interval(differences)
     return f"{mean:+.4f}" if low is None else f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
 
 

@@ -119,6 +119,16 @@ BEYOND: dict[str, FigurePlan] = {
         every={"bnn120": 4},
         # Reports of 120 networks' clients in every round take several times as long as all the rest.
         special={
+            "bnn27": (
+                "paper_hip_pool",
+                "curvature",
+                "curvature_ksd",
+                "curvature_hip",
+                "curvature_innovation",
+                "curvature_innovation_pool",
+                "fedavg",
+                "pooled",
+            ),
             "bnn120": (
                 "paper_hip_pool",
                 "curvature",
@@ -126,7 +136,7 @@ BEYOND: dict[str, FigurePlan] = {
                 "curvature_innovation_pool",
                 "fedavg",
                 "pooled",
-            )
+            ),
         },
     ),
     "draws": FigurePlan(

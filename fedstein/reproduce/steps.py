@@ -17,8 +17,8 @@ METHODS = {"curvature": "Curvature, round robin", "fedavg": "FedAvg, all clients
 GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # of the default
 # Where the best was at the edge of the grid, or between two far ones.
 MORE: dict[tuple[str, str], tuple[float, ...]] = {
-    ("blr30", "fedavg"): (8.0, 16.0),
-    ("blr120", "fedavg"): (8.0, 16.0),
+    ("blr30", "fedavg"): (8.0, 16.0, 32.0, 64.0),
+    ("blr120", "fedavg"): (8.0, 16.0, 32.0, 64.0),
     ("blr120", "curvature"): (0.125,),
     ("blr120", "pooled"): (0.125,),
     ("bnn120", "curvature"): (0.75,),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedstein.report.load import Run
-from fedstein.reproduce.goals import check_goals, covered, mean_gap, shortfall
+from fedstein.reproduce.goals import check_goals, covered, gaps, shortfall, spread
 
 
 def made(seed: int, accuracies: list[float], selected: list[int], clients: int = 2, ece: float = 0.01) -> Run:
@@ -53,4 +53,7 @@ def test_nothing_is_checked_without_a_goal_or_a_reference():
 
 
 def test_a_gap_is_over_the_seeds_that_both_have():
-    assert mean_gap([made(0, [0.9], [0]), made(1, [0.1], [0])], [POOLED]) == pytest.approx(0.1)
+    found = gaps([made(0, [0.9], [0]), made(1, [0.1], [0])], [POOLED])
+    assert found == pytest.approx([0.1])
+    assert spread(found) == "+0.1000, one seed"
+    assert spread([0.1, 0.1]) == "+0.1000 (+0.1000 to +0.1000)"
