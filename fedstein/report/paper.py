@@ -35,7 +35,8 @@ def draw_panels(panels: Sequence[Panel], errors: bool = False) -> dict[str, byte
             ax.set(title=f"{title}, {count}", xlabel="Round", ylabel="Error (1 − accuracy)" if errors else "Accuracy")
             style.integer_axis(ax)
             if errors:
-                style.log_axis(ax)
+                low, high = ax.get_ylim()
+                style.log_axis(ax, fine=high < 4 * low)
         several = any(len(runs) > 1 for _, curves in panels for _, runs in curves)
         style.legend(fig, names, band=several)
         fig.draw_without_rendering()
