@@ -43,7 +43,7 @@ def section(panel: str, runs: Mapping[str, Sequence[Run]], against: Sequence[str
     ]
     lines += table(head(against), [scores(arm, runs, against) for arm in runs])
     if "pooled" in runs:
-        checked = [[c.text, ARMS[c.arm].title, c.measured, "yes" if c.met else "no"] for c in check_goals(panel, runs)]
+        checked = [[c.text, ARMS[c.arm].title, c.measured, c.word] for c in check_goals(panel, runs)]
         lines += table(GOALS, checked) if checked else []
     if against:
         goal = tail_mean(runs[against[0]]) - 0.01

@@ -40,7 +40,7 @@ SETTINGS: dict[str, Setting] = {
         "BNN, 120 clients", BNN, {"kind": "classes_per_client", "clients": 120, "rows_per_client": 90}, 100, 10, 1
     ),
     "small27": Setting(
-        "BNN of 20 hidden units, 27 clients",
+        "Small BNN, 27 clients",
         BNN,
         {"kind": "classes_per_client", "clients": 27, "rows_per_client": 300},
         81,

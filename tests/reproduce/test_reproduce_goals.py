@@ -44,6 +44,7 @@ def test_network_goals_are_for_the_best_scheme():
     checks = check_goals("bnn27", {"curvature": [far], "curvature_hip": [near], **references})
     assert {check.arm for check in checks} == {"curvature_hip"}
     assert [check.met for check in checks] == [True, False, True, False]
+    assert [check.word for check in checks] == ["undecided", "no", "yes", "no"], "one seed decides no difference"
     assert checks[0].text == "behind pooled SVGD at equal steps at most .008"
 
 
@@ -57,3 +58,9 @@ def test_a_gap_is_over_the_seeds_that_both_have():
     assert found == pytest.approx([0.1])
     assert spread(found) == "+0.1000, one seed"
     assert spread([0.1, 0.1]) == "+0.1000 (+0.1000 to +0.1000)"
+
+
+def test_a_difference_is_sure_when_its_interval_is():
+    ours = [made(s, [0.8 - 0.001 * s], [0]) for s in range(3)]
+    theirs = {"pooled": [made(s, [0.8], [0]) for s in range(3)], "fedavg": [made(s, [0.7], [0]) for s in range(3)]}
+    assert [check.word for check in check_goals("bnn27", {"curvature": ours, **theirs})] == ["yes"] * 4
