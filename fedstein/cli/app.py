@@ -153,7 +153,7 @@ def reproduce(
     ] = "reference",
     setting: Annotated[
         list[str] | None,
-        typer.Option(metavar="blr30|blr120|bnn27|bnn120", help="Only this panel of the figures; may be repeated."),
+        typer.Option(metavar="blr30|blr120|bnn27|bnn120|...", help="Only this panel of the figures; may be repeated."),
     ] = None,
     arm: Annotated[
         list[str] | None, typer.Option(help="Only this curve, such as curvature or pooled; may be repeated.")
