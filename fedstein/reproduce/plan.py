@@ -157,7 +157,7 @@ BEYOND: dict[str, FigurePlan] = {
         ("small27", "bnn27"),
         ("curvature_innovation", "curvature_innovation_pool"),
         rounds=(81, 81),
-        seeds=3,
+        seeds=5,
         against=("curvature_innovation",),
     ),
     "shards": FigurePlan(
