@@ -149,7 +149,7 @@ def forget(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="fig1|fig2|fig3|fig4|theory|all|sites")],
+    what: Annotated[str, typer.Argument(metavar="fig1|fig2|fig3|fig4|theory|all|sites|draws|reports|shards|steps")],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds for every setting; default: 5, 3 or 1.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run; default: 150 or 100.")] = None,
     data: Annotated[str, typer.Option(metavar="embedded|full")] = "embedded",
@@ -158,7 +158,10 @@ def reproduce(
     ] = "reference",
     setting: Annotated[
         list[str] | None,
-        typer.Option(metavar="blr30|blr120|bnn27|bnn120", help="Only this panel of the figures; may be repeated."),
+        typer.Option(metavar="blr30|blr120|bnn27|bnn120|...", help="Only this panel of the figures; may be repeated."),
+    ] = None,
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Only this curve, such as curvature or pooled; may be repeated.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; default: one a core.")] = None,
     out: Annotated[Path, typer.Option(help="Runs, figures and claims; call again to go on.")] = Path("reproduction"),
@@ -166,10 +169,12 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """The paper's figures with error bars, the numbers behind them, and which of its claims hold; ``theory``: section
-    III, the indicators beside the true decrease of the free energies. ``all`` is every one of these."""
+    III, the indicators beside the true decrease of the free energies. ``all`` is every one of these. Beyond the paper:
+    ``sites`` (curvature sites and references), ``draws`` (whom innovation draws), ``reports`` (cheaper reports),
+    ``shards`` (other data), ``steps`` (the step sizes of these, on held-out rows)."""
     from fedstein.cli.reproducing import reproduce_figures
 
-    reproduce_figures(what, seeds, rounds, data, density, setting or [], jobs, out, quick, quiet)
+    reproduce_figures(what, seeds, rounds, data, density, setting or [], jobs, out, quick, quiet, arm or [])
 
 
 @app.command()

@@ -18,6 +18,7 @@ from fedstein import data as datasets
 from fedstein.cli import say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.reproduce import BEYOND, FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, work_off, write_results
+from fedstein.reproduce.arms import ARMS
 from fedstein.reproduce.write import number
 from fedstein.runs.config import unknown
 
@@ -33,9 +34,10 @@ def reproduce_figures(
     out: Path,
     quick: bool,
     quiet: bool,
+    arms: Sequence[str] = (),
 ) -> None:
     for name, got, valid in (
-        ("figure", what, [*FIGURES, *BEYOND, "theory", "all"]),
+        ("figure", what, [*FIGURES, *BEYOND, "steps", "theory", "all"]),
         ("value of --data", data, ["embedded", "full"]),
         ("value of --density", density, ["reference", "log"]),
     ):
@@ -44,16 +46,23 @@ def reproduce_figures(
     for setting in settings:
         if setting not in SETTINGS:
             raise InputError(unknown("value of --setting", setting, list(SETTINGS)))
+    for arm in arms:
+        if arm not in ARMS:
+            raise InputError(unknown("value of --arm", arm, list(ARMS)))
+    if what == "steps":
+        tune_figures(settings, seeds or 1, rounds, out, quiet)
+        return
     workers = jobs or os.cpu_count() or 1
-    command = command_line(what, seeds, rounds, data, density, settings, quick)
+    command = command_line(what, seeds, rounds, data, density, settings, quick, arms)
     full = data == "full"
     if what != "theory":
         figures = list(FIGURES) if what == "all" else [what]
         plan = make_plan(
-            figures, seeds=seeds, rounds=rounds, density=density, full=full, quick=quick, settings=settings
+            figures, seeds=seeds, rounds=rounds, density=density, full=full, quick=quick, settings=settings, arms=arms
         )
         if not plan.jobs:
-            raise InputError(f"{what} has no panel with {' or '.join(settings)}; leave --setting out")
+            wanted = [*settings, *arms]
+            raise InputError(f"{what} has no panel with {' or '.join(wanted)}; leave --setting and --arm out")
         draw_figures(plan, out, workers, command, quiet)
     elif settings:
         raise InputError("theory is measured with 30 BLR clients only; leave --setting out")
@@ -71,6 +80,29 @@ def draw_figures(plan: Plan, out: Path, workers: int, command: str, quiet: bool)
             Console(markup=False).print(verdict_table(verdicts))
         page = "claims.html" if verdicts else f"{plan.figures[0]}.md"
         print(f"figures and numbers: {out}    page: {out / page}")
+
+
+def tune_figures(settings: Sequence[str], seeds: int, rounds: int | None, out: Path, quiet: bool) -> None:
+    """The step sizes of the comparison, on held-out training rows."""
+    from fedstein.reproduce.steps import curves_of, tune_all, write_steps
+
+    for setting in settings:
+        if setting not in BEYOND["sites"].panels:
+            raise InputError(unknown("setting with step sizes to tune", setting, BEYOND["sites"].panels))
+    trials = []
+    try:
+        for setting, method, trial in tune_all(settings or BEYOND["sites"].panels, seeds, rounds, out / "steps"):
+            trials.append((setting, method, trial))
+            if not quiet:
+                score = "diverged" if trial.accuracy is None else f"{trial.accuracy:.4f}"
+                say(f"{setting} {method}: step size {trial.step_size:g}, seed {trial.seed}: {score}")
+    except KeyboardInterrupt:
+        raise FedsteinError(f"stopped; the same command goes on where it stopped, in {out}") from None
+    lines = write_steps(curves_of(trials), out)
+    if not quiet:
+        for line in lines:
+            say(line)
+        print(f"numbers and figure: {out}    page: {out / 'steps.md'}")
 
 
 def measure_theory(
@@ -116,7 +148,14 @@ def working(
 
 
 def command_line(
-    what: str, seeds: int | None, rounds: int | None, data: str, density: str, settings: list[str], quick: bool
+    what: str,
+    seeds: int | None,
+    rounds: int | None,
+    data: str,
+    density: str,
+    settings: list[str],
+    quick: bool,
+    arms: Sequence[str] = (),
 ) -> str:
     """The command that made a page, without what does not change it."""
     words = ["fedstein", "reproduce", what]
@@ -125,6 +164,7 @@ def command_line(
     words += ["--data", data] if data != "embedded" else []
     words += ["--density", density] if density != "reference" else []
     words += [word for setting in settings for word in ("--setting", setting)]
+    words += [word for arm in arms for word in ("--arm", arm)]
     words += ["--quick"] if quick else []
     return shlex.join(words)
 

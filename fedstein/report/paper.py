@@ -1,4 +1,7 @@
-"""The paper's figures: panels of accuracy against rounds, a mean curve and a band over seeds for each scheme."""
+"""The paper's figures: panels of accuracy against rounds, a mean curve and a band over seeds for each scheme.
+
+Methods that end near the ceiling are told apart by their errors, 1 - accuracy, on a logarithmic axis.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from fedstein.report import style
 from fedstein.report.load import Run
@@ -13,32 +17,50 @@ from fedstein.report.load import Run
 Panel = tuple[str, Sequence[tuple[str, Sequence[Run]]]]  # title, (name of the curve, its runs)
 
 
-def draw_panels(panels: Sequence[Panel]) -> dict[str, bytes]:
-    """PNG, SVG and PDF of one figure: two panels a row, as in the paper."""
+def draw_panels(panels: Sequence[Panel], errors: bool = False) -> dict[str, bytes]:
+    """PNG, SVG and PDF of one figure: two panels a row, as in the paper; a curve's colour goes with its name."""
+    names = list(dict.fromkeys(name for _, curves in panels for name, _ in curves))
     with style.style():
         columns = min(2, len(panels))
         rows = -(-len(panels) // columns)
-        crowded = len(panels[0][1]) > 4  # a long legend needs the whole width
+        crowded = len(names) > 4  # a long legend needs the whole width
         fig = style.figure(3.2 * rows + 0.4, width=style.WIDTH if columns == 2 or crowded else 6.0)
-        for ax, (title, curves) in zip(fig.subplots(rows, columns, squeeze=False).flat, panels, strict=True):
-            for index, (_, runs) in enumerate(curves):
-                rounds, values = over_seeds(runs)
-                colour = style.colour(index)
-                ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=style.dashes(index), linewidth=1.5)
-                if len(runs) > 1:
-                    ax.fill_between(
-                        rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
-                    )
-            seeds = len(curves[0][1])
-            ax.set(title=f"{title}, {seeds} seed{'s' if seeds > 1 else ''}", xlabel="Round", ylabel="Accuracy")
+        axes = list(fig.subplots(rows, columns, squeeze=False).flat)
+        for ax in axes[len(panels) :]:
+            ax.set_visible(False)
+        for ax, (title, curves) in zip(axes, panels, strict=False):
+            for name, runs in curves:
+                draw_curve(ax, names.index(name), runs, errors)
+            count = counted(sorted({len(runs) for _, runs in curves}))
+            ax.set(title=f"{title}, {count}", xlabel="Round", ylabel="Error (1 − accuracy)" if errors else "Accuracy")
             style.integer_axis(ax)
+            if errors:
+                low, high = ax.get_ylim()
+                style.log_axis(ax, fine=high < 4 * low)
         several = any(len(runs) > 1 for _, curves in panels for _, runs in curves)
-        style.legend(fig, [name for name, _ in panels[0][1]], band=several)
+        style.legend(fig, names, band=several)
         fig.draw_without_rendering()
         fig.set_layout_engine("none")
         pdf = io.BytesIO()
         fig.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
         return {"png": style.as_png(fig), "svg": style.as_svg(fig).encode(), "pdf": pdf.getvalue()}
+
+
+def counted(seeds: Sequence[int]) -> str:
+    """How many seeds the curves of a panel have."""
+    if len(seeds) == 1:
+        return f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
+    return f"{seeds[0]} to {seeds[-1]} seeds"
+
+
+def draw_curve(ax: Axes, index: int, runs: Sequence[Run], errors: bool) -> None:
+    """The mean over seeds and a band from the lowest to the highest."""
+    rounds, values = over_seeds(runs)
+    values = 1 - values if errors else values
+    colour = style.colour(index)
+    ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=style.dashes(index), linewidth=1.5)
+    if len(runs) > 1:
+        ax.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0)
 
 
 def over_seeds(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:

@@ -95,10 +95,11 @@ def integer_axis(ax: Axes) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
-def log_axis(ax: Axes) -> None:
-    """A logarithmic y axis with plain numbers."""
+def log_axis(ax: Axes, fine: bool = False) -> None:
+    """A logarithmic y axis with plain numbers; ``fine`` has more of them, for a range of less than a decade."""
     ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
+    subs = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0) if fine else (1.0, 2.0, 3.0, 5.0, 7.0)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_formatter(NullFormatter())
 

@@ -1,4 +1,4 @@
-"""The page of a comparison of methods: scores, distances to the references, and what each of them cost."""
+"""The page of a comparison of methods: scores, distances to the references, goals, and what each of them cost."""
 
 from __future__ import annotations
 
@@ -6,61 +6,82 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedstein.report.load import Run
+from fedstein.report.paper import counted
 from fedstein.report.summary import paired_interval
-from fedstein.reproduce.plan import ARMS, SETTINGS, figure_plan
+from fedstein.reproduce.arms import ARMS
+from fedstein.reproduce.goals import check_goals, gaps, tail_mean
+from fedstein.reproduce.plan import SETTINGS, figure_plan
 
-HEAD = ("method", "accuracy", "sd within a run", "NLL", "ECE", "against pooled", "against FedAvg")
+NAMES = {"pooled": "pooled", "fedavg": "FedAvg"}
+KINDS = ("train", "site", "report")
 COSTS = ("method", "to reach", "rounds", "MB down", "MB up", "training", "sites", "reports", "seconds a round")
+ROUND = ("method", "MB down", "MB up", "training", "sites", "reports", "seconds")
+GOALS = ("goal", "method", "reached", "")
 EXPLAIN = (
     "Scores are means over the last quarter of the rounds, then over seeds; differences are paired by seed (same "
-    "rows, same start), with Student's 95% interval. FedAvg trains every client in every round, pooled SVGD sees all "
-    "rows in one place; everybody else trains one client a round."
+    "rows, same start), with Student's 95% interval. *Whole run* is the mean accuracy over all rounds. FedAvg trains "
+    "every client in every round, pooled SVGD sees all rows in one place; everybody else trains one client a round."
 )
 
 
-def comparison(
-    name: str, panels: Sequence[str], curves: Mapping[tuple[str, str, str], Sequence[Run]], command: str
-) -> str:
-    """Markdown: two tables a setting."""
+def comparison(name: str, curves: Mapping[tuple[str, str, str], Sequence[Run]], command: str) -> str:
+    """Markdown: a section a setting, with the curves that are there."""
     figure = figure_plan(name)
     lines = [f"# {figure.title}", "", f"`{command}`", "", EXPLAIN, ""]
-    for panel in panels:
-        runs = {arm: curves[name, panel, arm] for arm in figure.arms}
-        seeds, rounds = len(runs[figure.arms[0]]), runs[figure.arms[0]][0].rounds[-1]["round"]
-        lines += [f"## {SETTINGS[panel].title}: {rounds} rounds, {seeds} seed{'s' if seeds > 1 else ''}", ""]
-        lines += table(HEAD, [scores(arm, runs) for arm in figure.arms])
-        goal = target(runs["pooled"])
-        lines += [f"What it took to reach an accuracy of {goal:.3f} (pooled SVGD's less .01), mean over seeds:", ""]
-        lines += table(COSTS, [costs(arm, runs[arm], goal) for arm in figure.arms])
+    for panel in dict.fromkeys(setting for given, setting, _ in curves if given == name):
+        runs = {arm: mine for (given, setting, arm), mine in curves.items() if (given, setting) == (name, panel)}
+        lines += section(panel, runs, [arm for arm in figure.against if arm in runs])
     return "\n".join(lines)
+
+
+def section(panel: str, runs: Mapping[str, Sequence[Run]], against: Sequence[str]) -> list[str]:
+    """One setting's tables; ``against`` are the methods to compare with, the first of which sets the target."""
+    rounds = max(run.rounds[-1]["round"] for mine in runs.values() for run in mine)
+    lines = [
+        f"## {SETTINGS[panel].title}: {rounds} rounds, {counted(sorted({len(mine) for mine in runs.values()}))}",
+        "",
+    ]
+    lines += table(head(against), [scores(arm, runs, against) for arm in runs])
+    if "pooled" in runs:
+        checked = [[c.text, ARMS[c.arm].title, c.measured, c.word] for c in check_goals(panel, runs)]
+        lines += table(GOALS, checked) if checked else []
+    if against:
+        goal = tail_mean(runs[against[0]]) - 0.01
+        less = "pooled SVGD" if against[0] == "pooled" else ARMS[against[0]].title
+        lines += [f"What it took to reach an accuracy of {goal:.3f} ({less}'s less .01), mean over seeds:", ""]
+        lines += table(COSTS, [costs(arm, mine, goal) for arm, mine in runs.items()])
+    lines += ["A round, mean over rounds and seeds (row-gradients: rows × particles differentiated):", ""]
+    return lines + table(ROUND, [per_round(arm, mine) for arm, mine in runs.items()])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in rows), ""]
 
 
-def scores(arm: str, runs: Mapping[str, Sequence[Run]]) -> list[str]:
+def head(against: Sequence[str]) -> list[str]:
+    compared = [f"against {NAMES.get(arm, ARMS[arm].title)}" for arm in against]
+    return ["method", "accuracy", "sd within a run", "NLL", "ECE", *compared, "95% interval", "whole run", "seeds"]
+
+
+def scores(arm: str, runs: Mapping[str, Sequence[Run]], against: Sequence[str] = ("pooled", "fedavg")) -> list[str]:
     mine = runs[arm]
     within = fmean(run.tail["accuracy"]["sd"] or 0.0 for run in mine)
-    means = [mean_of(mine, metric) for metric in ("accuracy", "nll", "ece")]
-    against = [gap(mine, runs[other]) if other != arm else "–" for other in ("pooled", "fedavg")]
-    return [ARMS[arm].title, f"{means[0]:.4f}", f"{within:.4f}", f"{means[1]:.3f}", f"{means[2]:.3f}", *against]
-
-
-def mean_of(runs: Sequence[Run], metric: str) -> float:
-    return fmean(run.tail[metric]["mean"] or 0.0 for run in runs)
+    means = [tail_mean(mine, metric) for metric in ("accuracy", "nll", "ece")]
+    compared = [gap(mine, runs[other]) if other != arm else "–" for other in against]
+    _, low, high = paired_interval([run.tail["accuracy"]["mean"] or 0.0 for run in mine])
+    interval = "–" if low is None else f"{low:.4f} to {high:.4f}"
+    all_of_it = fmean([fmean([r["accuracy"] for r in run.rounds if r["accuracy"] is not None]) for run in mine])
+    shown = [f"{means[0]:.4f}", f"{within:.4f}", f"{means[1]:.3f}", f"{means[2]:.3f}"]
+    return [ARMS[arm].title, *shown, *compared, interval, f"{all_of_it:.4f}", str(len(mine))]
 
 
 def gap(mine: Sequence[Run], theirs: Sequence[Run]) -> str:
     """The paired difference in tail accuracy."""
-    other = {run.seed: run.tail["accuracy"]["mean"] or 0.0 for run in theirs}
-    gaps = [(run.tail["accuracy"]["mean"] or 0.0) - other[run.seed] for run in mine if run.seed in other]
-    mean, low, high = paired_interval(gaps)
+    differences = gaps(mine, theirs)
+    if not differences:
+        return "–"
+    mean, low, high = paired_interval(differences)
     return f"{mean:+.4f}" if low is None else f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
-
-
-def target(pooled: Sequence[Run]) -> float:
-    return mean_of(pooled, "accuracy") - 0.01
 
 
 def costs(arm: str, runs: Sequence[Run], goal: float) -> list[str]:
@@ -69,10 +90,7 @@ def costs(arm: str, runs: Sequence[Run], goal: float) -> list[str]:
     everybody = all(reached(run, goal) for run in runs)
 
     down, up = (fmean([sum(line[key] for line in span) / 1e6 for span in spans]) for key in ("bytes_down", "bytes_up"))
-    work = [
-        fmean([sum(line["row_gradients"][kind] for line in span) / 1e6 for span in spans])
-        for kind in ("train", "site", "report")
-    ]
+    work = [fmean([sum(line["row_gradients"][kind] for line in span) / 1e6 for span in spans]) for kind in KINDS]
     seconds = fmean([fmean(line["seconds"] for line in span[1:] or span) for span in spans])
     return [
         ARMS[arm].title,
@@ -82,6 +100,21 @@ def costs(arm: str, runs: Sequence[Run], goal: float) -> list[str]:
         f"{up:.4g}",
         *(f"{amount:.3g}M" for amount in work),
         f"{seconds:.2f}",
+    ]
+
+
+def per_round(arm: str, runs: Sequence[Run]) -> list[str]:
+    """What a round costs; its first one, which compiles, is not timed."""
+    lines = [line for run in runs for line in run.rounds]
+    later = [line for run in runs for line in run.rounds[1:] or run.rounds]
+    moved = [fmean([line[key] for line in lines]) / 1e6 for key in ("bytes_down", "bytes_up")]
+    work = [fmean([line["row_gradients"][kind] for line in lines]) for kind in KINDS]
+    seconds = fmean([line["seconds"] for line in later])
+    return [
+        ARMS[arm].title,
+        *(f"{amount:.3g}" for amount in moved),
+        *(f"{amount:,.0f}" for amount in work),
+        f"{seconds:.3f}",
     ]
 
 

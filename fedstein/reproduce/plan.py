@@ -1,10 +1,15 @@
-"""The paper's settings (section IV-A) and the runs behind each figure. Runs that two figures share are one job."""
+"""The paper's settings (section IV-A), a few beyond them, and the runs behind each figure.
+
+Runs that two figures share are one job.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from fedstein.reproduce.arms import ARMS, TUNED
 
 BLR, BNN = {"name": "covertype"}, {"name": "mnist"}
 
@@ -18,6 +23,7 @@ class Setting(NamedTuple):
     rounds: int
     quick_rounds: int
     seeds: int
+    model: Mapping[str, Any] = {}  # where it is not the data's usual one
 
 
 SETTINGS: dict[str, Setting] = {
@@ -33,52 +39,44 @@ SETTINGS: dict[str, Setting] = {
     "bnn120": Setting(
         "BNN, 120 clients", BNN, {"kind": "classes_per_client", "clients": 120, "rows_per_client": 90}, 100, 10, 1
     ),
-}
-
-
-class Arm(NamedTuple):
-    """One curve: what differs between the curves of a panel, and about how long a round takes (BNN, seconds)."""
-
-    title: str
-    settings: dict[str, dict[str, Any]]
-    weight: float
-    tuned: str = ""  # whose step size it takes from TUNED; empty: the paper's sites and the authors' step size
-
-
-# Step sizes by setting. Pooled SVGD's with 27 clients was chosen with ``fedstein tune``; the others are not tuned yet
-# (experiments/sites says so).
-TUNED: dict[str, dict[str, float]] = {
-    "blr30": {"curvature": 0.05, "pooled": 0.05, "fedavg": 0.5},
-    "blr120": {"curvature": 0.05, "pooled": 0.05, "fedavg": 0.5},
-    "bnn27": {"curvature": 4e-3, "pooled": 8e-3, "fedavg": 0.5},
-    "bnn120": {"curvature": 2e-3, "pooled": 8e-3, "fedavg": 0.5},
-}
-REMEMBERS = {"kind": "curvature"}
-ARMS: dict[str, Arm] = {
-    "ksd": Arm("KSD", {"selection": {"kind": "ksd"}}, 1.6),
-    "hip": Arm("HIP", {"selection": {"kind": "hip"}}, 1.5),
-    "round_robin": Arm("Round robin", {"selection": {"kind": "round_robin"}}, 0.7),
-    "random": Arm("Random", {"selection": {"kind": "random"}}, 0.7),
-    "parallel": Arm("Parallel DSVGD", {"algorithm": {"kind": "parallel_dsvgd"}}, 14.0),
-    "curvature": Arm(
-        "Curvature, round robin",
-        {"sites": REMEMBERS, "selection": {"kind": "round_robin", "order": "reshuffled"}},
-        0.5,
-        "curvature",
+    "small27": Setting(
+        "Small BNN, 27 clients",
+        BNN,
+        {"kind": "classes_per_client", "clients": 27, "rows_per_client": 300},
+        81,
+        10,
+        5,
+        {"hidden": [20]},
     ),
-    "curvature_ksd": Arm("Curvature, KSD", {"sites": REMEMBERS, "selection": {"kind": "ksd"}}, 1.4, "curvature"),
-    "curvature_hip": Arm("Curvature, HIP", {"sites": REMEMBERS, "selection": {"kind": "hip"}}, 1.4, "curvature"),
-    "curvature_innovation": Arm(
-        "Curvature, innovation",
-        {"sites": REMEMBERS, "selection": {"kind": "innovation", "draw": "pass"}},
-        1.4,
-        "curvature",
+    "dirichlet27": Setting(
+        "MNIST, 27 clients, Dirichlet(0.1)",
+        BNN,
+        {"kind": "dirichlet", "clients": 27, "rows_per_client": 300, "concentration": 0.1},
+        81,
+        10,
+        3,
     ),
-    "paper_hip": Arm("The paper's sites, HIP", {"selection": {"kind": "hip"}}, 1.5),
-    "fedavg": Arm("FedAvg, all clients", {"algorithm": {"kind": "fedavg"}}, 0.8, "fedavg"),
-    "pooled": Arm("Pooled SVGD", {"algorithm": {"kind": "pooled_svgd"}}, 0.3, "pooled"),
+    "digits10": Setting(
+        "Digits, 10 clients",
+        {"name": "digits"},
+        {"kind": "classes_per_client", "clients": 10, "rows_per_client": 0},
+        60,
+        10,
+        3,
+    ),
 }
-WEIGHT = {"blr30": 0.03, "blr120": 0.06, "bnn27": 1.0, "bnn120": 1.4}  # of a round, relative to BNN with 27 clients
+
+
+# Of a round, relative to BNN with 27 clients.
+WEIGHT = {
+    "blr30": 0.03,
+    "blr120": 0.06,
+    "bnn27": 1.0,
+    "bnn120": 1.4,
+    "small27": 0.3,
+    "dirichlet27": 1.0,
+    "digits10": 0.1,
+}
 
 
 class FigurePlan(NamedTuple):
@@ -87,9 +85,16 @@ class FigurePlan(NamedTuple):
     title: str
     panels: tuple[str, ...]
     arms: tuple[str, ...]
-    density: str | None = None  # None: what the user asked for
+    density: str | None = None  # of the paper's sites; None: what the user asked for
+    densities: Mapping[str, str] = {}  # panels where another density serves them better
     rounds: tuple[int, ...] = ()  # of each panel; empty: the settings'
     seeds: int | None = None
+    every: Mapping[str, int] = {}  # rounds between evaluations; 1 where it is not said
+    special: Mapping[str, tuple[str, ...]] = {}  # panels with other curves than the rest
+    against: tuple[str, ...] = ("pooled", "fedavg")  # whom the page compares with; the first sets the target
+
+    def arms_of(self, panel: str) -> tuple[str, ...]:
+        return self.special.get(panel, self.arms)
 
 
 FOUR = ("blr30", "blr120", "bnn27", "bnn120")
@@ -100,13 +105,66 @@ FIGURES: dict[str, FigurePlan] = {
     # Parallel DSVGD lives by its KDE, so this figure has the density whose KDE is alive, for both curves.
     "fig4": FigurePlan("HIP and Parallel DSVGD", ("bnn27",), ("hip", "parallel"), "log"),
 }
-# Beyond the paper: sites that remember, beside the paper's and beside two references.
+# Beyond the paper: sites that remember, beside the paper's and beside two references; how to draw with innovation; what
+# cheaper reports cost; other shards with the defaults.
+RULES = ("curvature", "innovation_proportional", "innovation_greedy", "curvature_innovation", "innovation_aged")
 BEYOND: dict[str, FigurePlan] = {
     "sites": FigurePlan(
         "The paper's sites, curvature sites, and two references",
         FOUR,
         ("paper_hip", "curvature", "curvature_ksd", "curvature_hip", "curvature_innovation", "fedavg", "pooled"),
         rounds=(120, 480, 81, 160),
+        seeds=3,
+        densities={"bnn27": "log", "bnn120": "log"},  # docs/results.md
+        every={"bnn120": 4},
+        # Reports of 120 networks' clients in every round take several times as long as all the rest.
+        special={
+            "bnn27": (
+                "paper_hip_pool",
+                "curvature",
+                "curvature_ksd",
+                "curvature_hip",
+                "curvature_innovation",
+                "curvature_innovation_pool",
+                "fedavg",
+                "pooled",
+            ),
+            "bnn120": (
+                "paper_hip_pool",
+                "curvature",
+                "curvature_oldest",
+                "curvature_innovation_pool",
+                "fedavg",
+                "pooled",
+            ),
+        },
+    ),
+    "draws": FigurePlan(
+        "Whom to draw",
+        ("small27", "bnn27", "bnn120"),
+        RULES,
+        rounds=(81, 81, 160),
+        seeds=5,
+        every={"bnn120": 4},
+        special={
+            "small27": (*RULES, "curvature_innovation_pool", "curvature_ksd", "curvature_hip"),
+            "bnn120": ("curvature", *(f"{arm}_pool" for arm in RULES[1:])),
+        },
+        against=("curvature",),
+    ),
+    "reports": FigurePlan(
+        "Reports of everybody on all rows, and of a pool of 9 on 100 rows",
+        ("small27", "bnn27"),
+        ("curvature_innovation", "curvature_innovation_pool"),
+        rounds=(81, 81),
+        seeds=5,
+        against=("curvature_innovation",),
+    ),
+    "shards": FigurePlan(
+        "Other shards, with the defaults",
+        ("digits10", "dirichlet27"),
+        ("curvature", "curvature_ksd", "fedavg", "pooled"),
+        rounds=(60, 81),
         seeds=3,
     ),
 }
@@ -126,6 +184,7 @@ class Job:
     seed: int
     rounds: int
     full: bool
+    every: int = 1  # rounds from one evaluation to the next
 
     @property
     def name(self) -> str:
@@ -145,7 +204,8 @@ class Job:
         arm = ARMS[self.arm]
         common: dict[str, Any] = {"local_steps": 10, "temperature": 1.0}
         if arm.tuned:
-            common["step_size"] = TUNED[self.setting][arm.tuned]
+            if step := TUNED.get(self.setting, {}).get(arm.tuned):  # a setting that is not tuned has the defaults
+                common["step_size"] = step
             sites = arm.settings.get("sites", {})
         else:
             common["distill_steps"] = 10
@@ -156,9 +216,11 @@ class Job:
             "rounds": self.rounds,
             "data": {"name": name},
             "partition": setting.partition,
+            "model": dict(setting.model),
             "sites": sites,
             "algorithm": {**common, **arm.settings.get("algorithm", {})},
             "engine": {"threads": threads},
+            "evaluate": {"every": self.every},
             "checkpoint": {"every": 25},
         }
 
@@ -173,6 +235,10 @@ class Plan:
     def panels(self, figure: str) -> list[str]:
         """The panels of a figure that are part of this plan."""
         return list(dict.fromkeys(panel for name, panel, _ in self.curves if name == figure))
+
+    def arms(self, figure: str, panel: str) -> list[str]:
+        """The curves of a panel."""
+        return [arm for name, setting, arm in self.curves if (name, setting) == (figure, panel)]
 
     @property
     def jobs(self) -> list[Job]:
@@ -190,8 +256,11 @@ def make_plan(
     full: bool,
     quick: bool,
     settings: Sequence[str] = (),
+    arms: Sequence[str] = (),
 ) -> Plan:
-    """The jobs of the named figures; numbers left out are those of the settings, ``settings`` left out are all."""
+    """The jobs of the named figures; numbers left out are those of the settings, ``settings`` and ``arms`` left out
+    are all.
+    """
     curves = {}
     for name in figures:
         figure = figure_plan(name)
@@ -203,7 +272,12 @@ def make_plan(
             count = seeds or (min(2, usual) if quick else usual)
             long = figure.rounds[index] if figure.rounds else setting.rounds
             length = rounds or (setting.quick_rounds if quick else long)
-            for arm in figure.arms:
-                used = figure.density or density
-                curves[name, panel, arm] = tuple(Job(panel, arm, used, s, length, full) for s in range(count))
+            every = figure.every.get(panel, 1)
+            for arm in figure.arms_of(panel):
+                if arms and arm not in arms:
+                    continue
+                used = figure.density or figure.densities.get(panel, density)
+                if ARMS[arm].tuned:
+                    used = ""  # it has no density, and is the same run whatever the user says
+                curves[name, panel, arm] = tuple(Job(panel, arm, used, s, length, full, every) for s in range(count))
     return Plan(tuple(name for name in figures if any(key[0] == name for key in curves)), curves)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from fedstein.report.load import Run, load_run
 from fedstein.report.paper import draw_panels
+from fedstein.reproduce.arms import ARMS
 from fedstein.reproduce.claims import MEASURES, Verdict, judge_all
 from fedstein.reproduce.compare import comparison
-from fedstein.reproduce.plan import ARMS, BEYOND, FIGURES, SETTINGS, Job, Plan, figure_plan
+from fedstein.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan
 from fedstein.runs.files import disk_errors, write_bytes
 
 Curves = Mapping[tuple[str, str, str], Sequence[Run]]
@@ -26,19 +27,18 @@ def write_results(plan: Plan, folders: Mapping[Job, Path], out: Path, command: s
     verdicts = judge_all(curves)
     with disk_errors(out):
         for name in plan.figures:
-            figure = figure_plan(name)
             panels = [
                 (
                     f"({letter}) {SETTINGS[panel].title}",
-                    [(ARMS[arm].title, curves[name, panel, arm]) for arm in figure.arms],
+                    [(ARMS[arm].title, curves[name, panel, arm]) for arm in plan.arms(name, panel)],
                 )
                 for letter, panel in zip("abcd", plan.panels(name), strict=False)
             ]
-            for ending, content in draw_panels(panels).items():
+            for ending, content in draw_panels(panels, errors=name in BEYOND).items():
                 write_bytes(out / f"{name}.{ending}", content)
             write_bytes(out / f"{name}.csv", table_of(name, curves).encode())
             if name in BEYOND:
-                write_bytes(out / f"{name}.md", comparison(name, plan.panels(name), curves, command).encode())
+                write_bytes(out / f"{name}.md", comparison(name, curves, command).encode())
         if any(name in FIGURES for name in plan.figures):
             write_bytes(out / "claims.md", markdown(verdicts, command).encode())
             write_bytes(out / "claims.html", as_html(verdicts, command).encode())

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fedstein.report.load import Run
-from fedstein.reproduce.compare import comparison, costs, gap, reached, scores
+from fedstein.reproduce.compare import comparison, costs, gap, per_round, reached, scores
 from fedstein.reproduce.plan import BEYOND
 
 
-def made(seed: int, accuracies: list[float]) -> Run:
+def made(seed: int, accuracies: list[float], clients: int = 2) -> Run:
     """A finished run; every round costs 2 MB down, 1 MB up and a million row-gradients of each kind."""
     work = {"train": 10**6, "site": 2 * 10**6, "report": 3 * 10**6}
     rounds: list[dict[str, Any]] = [
@@ -23,11 +23,13 @@ def made(seed: int, accuracies: list[float]) -> Run:
             "bytes_up": 10**6,
             "row_gradients": work,
             "seconds": 0.5,
+            "selected": [number % 2],
         }
         for number, accuracy in enumerate(accuracies, start=1)
     ]
     tail = {m: {"mean": accuracies[-1], "sd": 0.01} for m in ("accuracy", "nll", "ece")}
-    return Run(Path("run"), {"seed": seed}, rounds, {"tail": tail}, None)
+    summary = {"tail": tail, "selected_counts": [0] * clients}
+    return Run(Path("run"), {"seed": seed}, rounds, summary, None)
 
 
 def test_the_difference_is_paired_by_seed():
@@ -47,12 +49,26 @@ def test_the_page_has_every_method_and_both_references():
     arms = BEYOND["sites"].arms
     curves = {("sites", "blr30", arm): [made(0, [0.5, 0.8]), made(1, [0.5, 0.8])] for arm in arms}
     curves["sites", "blr30", "pooled"] = [made(0, [0.7, 0.9]), made(1, [0.7, 0.9])]
-    page = comparison("sites", ["blr30"], curves, "fedstein reproduce sites")
+    page = comparison("sites", curves, "fedstein reproduce sites")
     assert "## BLR, 30 clients: 2 rounds, 2 seeds" in page
     assert "to reach an accuracy of 0.890" in page
-    assert page.count("| Curvature, KSD |") == 2
+    assert page.count("| Curvature, KSD |") == 3 + 3, "scores, two tables of costs, three goals"
     row = scores("curvature", {arm: curves["sites", "blr30", arm] for arm in arms})
     assert row[1] == "0.8000"
     assert row[5].startswith("-0.1000")
     assert scores("pooled", {arm: curves["sites", "blr30", arm] for arm in arms})[5] == "–"
     assert pytest.approx(0.01) == float(row[2])
+
+
+def test_a_page_with_some_curves_only_compares_with_what_is_there():
+    curves = {("draws", "bnn27", arm): [made(0, [0.5, 0.8])] for arm in ("curvature", "innovation_greedy")}
+    page = comparison("draws", curves, "fedstein reproduce draws")
+    assert "against Curvature, round robin" in page
+    assert "goal" not in page
+    alone = comparison("sites", {("sites", "bnn27", "curvature"): [made(0, [0.5])]}, "fedstein reproduce sites")
+    assert "against" not in alone.splitlines()[8]
+    assert "to reach an accuracy" not in alone
+
+
+def test_a_round_is_a_mean_over_rounds():
+    assert per_round("pooled", [made(0, [0.5, 0.7])])[1:] == ["2", "1", "1,000,000", "2,000,000", "3,000,000", "0.500"]

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedstein.report.theory import draw_theory
-from fedstein.reproduce.plan import ARMS, SETTINGS, Job
+from fedstein.reproduce.arms import ARMS
+from fedstein.reproduce.plan import SETTINGS, Job
 from fedstein.reproduce.theory.run import EPSILON, EVERY, LENGTHS, SETTING, TheoryJob
 from fedstein.reproduce.theory.tables import (
     INDICATORS,

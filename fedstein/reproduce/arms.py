@@ -1,0 +1,64 @@
+"""The curves of the figures: what each of them is set to, and the step sizes that were tuned for it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Arm(NamedTuple):
+    """One curve: what differs between the curves of a panel, and about how long a round takes (BNN, seconds)."""
+
+    title: str
+    settings: dict[str, dict[str, Any]]
+    weight: float
+    tuned: str = ""  # whose step size it takes from TUNED; empty: the paper's sites and the authors' step size
+
+
+# Step sizes by setting and method: the best on held-out training rows (``fedstein reproduce steps``). With 120 clients
+# FedAvg has the step of the smaller federation, and so has pooled SVGD on MNIST: those were not tuned at that size.
+TUNED: dict[str, dict[str, float]] = {
+    "blr30": {"curvature": 0.025, "pooled": 0.05, "fedavg": 16.0},
+    "blr120": {"curvature": 0.0125, "pooled": 0.0125, "fedavg": 16.0},
+    "bnn27": {"curvature": 8e-3, "pooled": 8e-3, "fedavg": 0.5},
+    "bnn120": {"curvature": 3e-3, "pooled": 8e-3, "fedavg": 0.5},
+    "small27": {"curvature": 8e-3},  # that of bnn27
+}
+REMEMBERS = {"kind": "curvature"}
+CHEAP = {"pool": 9, "report_rows": 100}  # reports of nine clients, on a hundred of their rows
+CHEAPER = ", pool of 9"
+
+
+def remembering(title: str, weight: float, **selection: Any) -> Arm:
+    """Curvature sites with a scheme."""
+    return Arm(title, {"sites": REMEMBERS, "selection": selection}, weight, "curvature")
+
+
+def innovation(title: str, draw: str) -> dict[str, Arm]:
+    """A drawing rule, with everybody's reports and with cheap ones."""
+    name = "curvature_innovation" if draw == "pass" else f"innovation_{draw}"
+    rule = {"kind": "innovation", "draw": draw}
+    return {
+        name: remembering(title, 1.4, **rule),
+        f"{name}_pool": remembering(title + CHEAPER, 0.6, **rule, **CHEAP),
+    }
+
+
+ARMS: dict[str, Arm] = {
+    "ksd": Arm("KSD", {"selection": {"kind": "ksd"}}, 1.6),
+    "hip": Arm("HIP", {"selection": {"kind": "hip"}}, 1.5),
+    "round_robin": Arm("Round robin", {"selection": {"kind": "round_robin"}}, 0.7),
+    "random": Arm("Random", {"selection": {"kind": "random"}}, 0.7),
+    "parallel": Arm("Parallel DSVGD", {"algorithm": {"kind": "parallel_dsvgd"}}, 14.0),
+    "curvature": remembering("Curvature, round robin", 0.5, kind="round_robin", order="reshuffled"),
+    "curvature_oldest": remembering("Curvature, oldest first", 0.5, kind="round_robin", order="seeded"),
+    "curvature_ksd": remembering("Curvature, KSD", 1.4, kind="ksd"),
+    "curvature_hip": remembering("Curvature, HIP", 1.4, kind="hip"),
+    **innovation("Curvature, innovation", "pass"),
+    **innovation("Innovation, in proportion", "proportional"),
+    **innovation("Innovation, greedy", "greedy"),
+    **innovation("Innovation, aged", "aged"),
+    "paper_hip": Arm("The paper's sites, HIP", {"selection": {"kind": "hip"}}, 1.5),
+    "paper_hip_pool": Arm("The paper's sites, HIP" + CHEAPER, {"selection": {"kind": "hip", **CHEAP}}, 1.0),
+    "fedavg": Arm("FedAvg, all clients", {"algorithm": {"kind": "fedavg"}}, 0.3, "fedavg"),
+    "pooled": Arm("Pooled SVGD", {"algorithm": {"kind": "pooled_svgd"}}, 0.3, "pooled"),
+}

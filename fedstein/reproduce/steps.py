@@ -1,0 +1,158 @@
+"""Step sizes, every method's over one grid of multiples of its default, on training rows that no client holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstein.report import style
+from fedstein.reproduce.arms import TUNED
+from fedstein.reproduce.plan import BEYOND, SETTINGS, Job
+from fedstein.runs.files import disk_errors, write_bytes
+
+METHODS = {"curvature": "Curvature, round robin", "fedavg": "FedAvg, all clients", "pooled": "Pooled SVGD"}
+GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # of the default
+# Where the best was at the edge of the grid, or between two far ones.
+MORE: dict[tuple[str, str], tuple[float, ...]] = {
+    ("blr30", "fedavg"): (8.0, 16.0, 32.0, 64.0),
+    ("blr120", "fedavg"): (8.0, 16.0, 32.0, 64.0),
+    ("blr120", "curvature"): (0.125,),
+    ("blr120", "pooled"): (0.125,),
+    ("bnn120", "curvature"): (0.75,),
+}
+BASE = {
+    "curvature": {"blr": 0.05, "bnn": 4e-3},
+    "pooled": {"blr": 0.05, "bnn": 4e-3},
+    "fedavg": {"blr": 0.5, "bnn": 0.5},
+}
+HELD = {"blr120": 0.05}  # the share of the training rows that is held out; its clients need nearly all rows
+USUAL = 0.2
+
+
+class Curve(NamedTuple):
+    """One method in one setting: (step size, held-out accuracy), the accuracy None where it diverged."""
+
+    setting: str
+    method: str
+    points: tuple[tuple[float, float | None], ...]
+
+    @property
+    def best(self) -> float | None:
+        scored = [(accuracy, step) for step, accuracy in self.points if accuracy is not None]
+        return max(scored)[1] if scored else None
+
+
+def grid_of(setting: str, method: str) -> list[float]:
+    factors = sorted((*GRID, *MORE.get((setting, method), ())))
+    return [factor * BASE[method][setting[:3]] for factor in factors]
+
+
+def raw_config(setting: str, method: str, rounds: int | None = None) -> dict[str, Any]:
+    """The run that is tuned: the comparison's own, scored every few rounds."""
+    figure = BEYOND["sites"]
+    usual = figure.rounds[figure.panels.index(setting)]
+    raw = Job(setting, method, "", 0, rounds or usual, False).config(1)
+    raw["algorithm"]["step_size"] = BASE[method][setting[:3]]
+    return {**raw, "evaluate": {"every": 8 if setting.startswith("blr") else 4}}
+
+
+def tune_all(settings: Sequence[str], seeds: int, rounds: int | None, out: Path) -> Iterator[tuple[str, str, Any]]:
+    """Trial by trial, with the setting and the method; those that ``out`` has are not run again."""
+    from fedstein.runs.config import resolve  # these import JAX
+    from fedstein.runs.wiring import facts_of, load_dataset
+    from fedstein.start import start_jax
+    from fedstein.tuning import hold_out, tune
+
+    for setting in settings:
+        for method in METHODS:
+            raw = raw_config(setting, method, rounds)
+            dataset = load_dataset(raw)
+            config, _ = resolve(raw, facts_of(dataset))
+            start_jax(config)
+            held = hold_out(dataset, HELD.get(setting, USUAL))
+            for trial in tune(config, held, grid_of(setting, method), seeds, out / f"{setting}-{method}.json"):
+                yield setting, method, trial
+
+
+def curves_of(trials: Sequence[tuple[str, str, Any]]) -> list[Curve]:
+    """Means over seeds, by setting and method."""
+    found = []
+    for setting, method in dict.fromkeys((s, m) for s, m, _ in trials):
+        mine = [trial for s, m, trial in trials if (s, m) == (setting, method)]
+        points = []
+        for step in sorted({trial.step_size for trial in mine}):
+            scores = [trial.accuracy for trial in mine if trial.step_size == step]
+            points.append((step, None if None in scores else sum(scores) / len(scores)))
+        found.append(Curve(setting, method, tuple(points)))
+    return found
+
+
+def write_steps(curves: Sequence[Curve], out: Path) -> list[str]:
+    """``steps.csv``, ``steps.md`` and ``steps.png``; returns the lines of the table."""
+    lines = page(curves)
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        write_bytes(out / "steps.csv", as_csv(curves).encode())
+        write_bytes(out / "steps.md", ("\n".join(lines) + "\n").encode())
+        write_bytes(out / "steps.png", draw(curves))
+    return lines
+
+
+def as_csv(curves: Sequence[Curve]) -> str:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["setting", "method", "step_size", "held_out_accuracy"])
+    for curve in curves:
+        for step, accuracy in curve.points:
+            shown = "" if accuracy is None else format(accuracy, ".6g")
+            writer.writerow([curve.setting, curve.method, format(step, "g"), shown])
+    return buffer.getvalue()
+
+
+def page(curves: Sequence[Curve]) -> list[str]:
+    """A row a curve, the best step size in bold, and the one that the comparison takes."""
+    lines = ["| setting | method | step size: held-out accuracy | taken |", "|---|---|---|---|"]
+    for curve in curves:
+        shown = []
+        for step, accuracy in curve.points:
+            words = f"{step:g}: " + ("diverged" if accuracy is None else f"{accuracy:.4f}")
+            shown.append(f"**{words}**" if step == curve.best else words)
+        taken = TUNED[curve.setting][curve.method]
+        lines.append(f"| {SETTINGS[curve.setting].title} | {METHODS[curve.method]} | {', '.join(shown)} | {taken:g} |")
+    return lines
+
+
+def draw(curves: Sequence[Curve]) -> bytes:
+    """A panel a setting: held-out accuracy against the step size as a multiple of the default."""
+    settings = list(dict.fromkeys(curve.setting for curve in curves))
+    names = list(METHODS)
+    with style.style():
+        columns = min(2, len(settings))
+        rows = -(-len(settings) // columns)
+        fig = style.figure(2.9 * rows + 0.4, width=style.WIDTH if columns == 2 else 6.0)
+        axes = list(fig.subplots(rows, columns, squeeze=False).flat)
+        for ax in axes[len(settings) :]:
+            ax.set_visible(False)
+        for ax, setting in zip(axes, settings, strict=False):
+            mine = {curve.method: curve for curve in curves if curve.setting == setting}
+            for method, curve in mine.items():
+                index, base = names.index(method), BASE[method][setting[:3]]
+                known = [(step / base, accuracy) for step, accuracy in curve.points if accuracy is not None]
+                ax.plot(*zip(*known, strict=True), color=style.colour(index), marker="o", markersize=4)
+            ax.set(title=SETTINGS[setting].title, xlabel="Step size / default", ylabel="Held-out accuracy")
+            ax.set(ylim=limits(list(mine.values())))
+            ax.set_xscale("log", base=2)
+            ax.xaxis.set_major_formatter("{x:g}")
+        style.legend(fig, list(METHODS.values()), band=False)
+        return style.as_png(fig)
+
+
+def limits(curves: Sequence[Curve]) -> tuple[float, float]:
+    """So that what is far below the best does not hide the rest."""
+    known = [accuracy for curve in curves for _, accuracy in curve.points if accuracy is not None]
+    best = [max((a for _, a in curve.points if a is not None), default=0.0) for curve in curves]
+    low = max(min(known), min(best) - 1.5 * (max(best) - min(best)) - 0.02)
+    return low - 0.004, max(known) + 0.004
