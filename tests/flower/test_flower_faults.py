@@ -14,6 +14,7 @@ from conftest import BLR, BNN, QUICK, Fleet, events, in_process, lines, settings
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from loopback import LoopGrid
 
+from fedstein.engines.flower import roster
 from fedstein.engines.flower.codec import ARRAYS, HEAD, RAW
 from fedstein.errors import FedsteinError
 from fedstein.runs.config import resolve
@@ -180,7 +181,8 @@ def test_without_waiting_the_run_goes_on_and_names_who_was_missing(fleet: Fleet,
         assert line["accuracy"] > 0.05
 
 
-def test_a_client_that_comes_late_joins(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_client_that_comes_late_joins(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "LOOK_EVERY", 0.0)  # rounds are quicker here than looks
     raw = proceeding(selection={"kind": "round_robin"}, rounds=6, engine={"start_timeout": 0.5})
     late = fleet.grid.nodes.pop(102)
 

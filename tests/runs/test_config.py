@@ -31,7 +31,7 @@ def test_the_default_is_the_papers_covertype_run():
     assert config.engine.threads >= 1, "0 is replaced by the number used"
 
 
-@pytest.mark.parametrize("name", [name for name in DATASETS if name != "file"])
+@pytest.mark.parametrize("name", [name for name, info in DATASETS.items() if info.origin not in ("file", "nodes")])
 def test_every_dataset_has_defaults_that_validate_and_survive_the_run_folder(name, tmp_path):
     info = DATASETS[name]
     config, notes = resolve({"data": {"name": name}}, Facts(info.task, info.classes))
