@@ -18,7 +18,7 @@ from fedstein.engines.flower.processes import Fleet
 from fedstein.runs.config import resolve
 from fedstein.runs.wiring import facts_of, load_dataset
 
-CLIENTS = 3
+CLIENTS = 2
 
 
 class Meter:
@@ -63,7 +63,7 @@ def settings(**sections: Any) -> dict[str, Any]:
     """The paper's network, 784-100-9, with few rows so that nothing takes long."""
     return {
         "seed": 1,
-        "rounds": 3,
+        "rounds": 2,
         "data": {"name": "mnist"},
         "partition": {"clients": CLIENTS, "rows_per_client": 60},
         "algorithm": {"local_steps": 2},

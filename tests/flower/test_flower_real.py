@@ -103,13 +103,13 @@ def robin(base: dict[str, Any] = BNN, **sections: Any) -> dict[str, Any]:
     return settings(base, **{"selection": {"kind": "round_robin"}, **sections})
 
 
-SLOW = {"algorithm": {"local_steps": 20000}}  # a training that takes seconds
+SLOW = {"algorithm": {"local_steps": 8000}}  # a training that takes seconds
 EIGEN, DIAGONAL = ({"kind": "curvature", "structure": name} for name in ("eigen", "diagonal"))
 PARTICLES = {"kind": "particles", "density": "log"}
 
 
 def test_every_node_reports_and_the_bits_are_those_of_one_process(scene: Scene, tmp_path: Path) -> None:
-    raw = settings(BLR, selection={"kind": "ksd"}, sites={"kind": "curvature", "structure": "full"}, rounds=3)
+    raw = settings(BLR, selection={"kind": "ksd"}, sites={"kind": "curvature", "structure": "full"}, rounds=2)
     scene.submit(raw)
     assert scene.finish() == lines(in_process(raw, tmp_path / "whole"))
     for name in ("posterior.safetensors", "gaussian.safetensors"):
@@ -120,7 +120,7 @@ def test_every_node_reports_and_the_bits_are_those_of_one_process(scene: Scene, 
 
 def test_a_node_that_is_killed_while_it_trains(scene: Scene, tmp_path: Path) -> None:
     """Round 2 trains client 1. It comes back under a new id, is asked again, and the run is the one without a fault."""
-    raw = robin(sites=EIGEN, rounds=4, **SLOW)
+    raw = robin(sites=EIGEN, rounds=3, **SLOW)
     scene.submit(raw)
     scene.after_round(1)
     scene.training("client-1")
@@ -172,18 +172,18 @@ def test_a_node_that_is_only_slow(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_a_link_that_is_killed_and_restarted(scene: Scene, tmp_path: Path) -> None:
-    raw = robin(rounds=5, **SLOW)
+    raw = robin(rounds=3, **SLOW)
     scene.submit(raw, train_timeout=30.0)
-    scene.after_round(2)
+    scene.after_round(1)
     scene.fleet.kill_link()
     scene.fleet.restart_link()
     assert scene.finish() == lines(in_process(raw, tmp_path / "whole"))
 
 
 def test_a_server_that_is_killed_and_resumed(scene: Scene, tmp_path: Path) -> None:
-    raw = settings(BNN, selection={"kind": "hip"}, sites=PARTICLES, rounds=4)
+    raw = settings(BNN, selection={"kind": "hip"}, sites=PARTICLES, rounds=3)
     scene.submit(raw)
-    scene.after_round(2)
+    scene.after_round(1)
     assert scene.fleet.kill_apps(EXEC) >= 1
     assert not (scene.out / "summary.json").exists()
     scene.submit(raw)
@@ -209,7 +209,7 @@ def test_a_node_that_leaves_for_good_and_one_that_comes_late(scene: Scene) -> No
 
 def test_reports_that_never_arrive(scene: Scene) -> None:
     """A node that hangs is still connected; its report is given up at the deadline, and it takes part again later."""
-    raw = settings(BNN, selection={"kind": "ksd"}, rounds=4)
+    raw = settings(BNN, selection={"kind": "ksd"}, rounds=3)
     scene.submit(raw, on_missing="proceed", report_timeout=15.0)
     scene.after_round(1)
     scene.fleet.pause_node("client-2")

@@ -168,7 +168,7 @@ def test_rows_that_are_gone_cost_the_metrics_and_nothing_else(run, tmp_path, mon
     def gone(raw):
         raise InputError("expected rows, found none")
 
-    monkeypatch.setattr(forgetting, "load_dataset", gone)
+    monkeypatch.setattr("fedstein.runs.folder.load_dataset", gone)
     notes: list[str] = []
     summary = forget(tmp_path / "r", 0, tmp_path / "new", notes)
     assert notes == ["not evaluated: expected rows, found none"]

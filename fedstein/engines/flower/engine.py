@@ -46,7 +46,7 @@ from fedstein.runs.config import EngineSection
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
-POLL = 0.1  # seconds between two looks for replies
+POLL = 0.25  # seconds between two looks for replies; each is work for the link
 MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
 FOREVER = 30 * 86400.0
 BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a request that failed is sent again

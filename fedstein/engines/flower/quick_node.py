@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-LONGEST = 0.25
+LONGEST = 0.4
 
 
 def main() -> None:
