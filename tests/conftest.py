@@ -20,6 +20,12 @@ from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.runs.wiring import build_model, federate, make_parts
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with real processes first: they are the longest, and one fleet at a time is enough for two cores."""
+    items.sort(key=lambda item: not (item.get_closest_marker("slow") and "flower" in item.nodeid))
+
+
 # Compilation makes the first example slow, and a run must not depend on the day it is made.
 settings.register_profile("fedstein", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("fedstein")

@@ -29,8 +29,10 @@ def recorded(strategy: FedStein) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in strategy.records]
 
 
-@pytest.mark.parametrize("sites", SITES)
-@pytest.mark.parametrize("scheme", ["ksd", "hip", "round_robin", "random"])
+@pytest.mark.parametrize(
+    ("scheme", "sites"),
+    [(scheme, "curvature") for scheme in ("ksd", "hip", "round_robin", "random")] + [("ksd", "particles")],
+)
 def test_flowers_loop_plays_the_same_rounds(scheme: str, sites: str, fleet: Fleet, tmp_path: Path) -> None:
     raw = settings(BNN, selection={"kind": scheme}, sites=SITES[sites])
     whole = in_process(raw, tmp_path / "whole")
