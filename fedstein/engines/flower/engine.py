@@ -46,7 +46,7 @@ from fedstein.runs.config import EngineSection
 from fedstein.shard import Shard
 from fedstein.sites.base import State
 
-POLL = 0.25  # seconds between two looks for replies; each is work for the link
+LOOKS = (0.05, 0.5)  # seconds between two looks for replies, at first and at most; each is work for the link
 MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
 FOREVER = 30 * 86400.0
 BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a request that failed is sent again
@@ -134,7 +134,7 @@ class Office:
                 break
             if self.settings.patience and now - progress > self.settings.patience:
                 self._give_up(kind, number, list(waiting.values()))
-            self.post.rest(POLL)
+            self.post.rest(min(LOOKS[0] + (now - began) / 10, LOOKS[1]))
         for client, entry in waiting.items():
             outcome.missing[client] = entry.reason
         for client, reason in outcome.missing.items():

@@ -74,7 +74,7 @@ class Fleet:
         variables: Mapping[str, str] | None = None,
         patience: float = 60.0,
     ) -> None:
-        """``authenticate`` needs ``tls``; ``quick``: nodes look for messages every 0.4 s in place of Flower's 3 s,
+        """``authenticate`` needs ``tls``; ``quick``: nodes look for messages every 0.8 s in place of Flower's 3 s,
         and client processes start sooner; ``patience``: seconds for a program to be ready, on a busy machine too."""
         if authenticate and tls is None:
             raise InputError("node authentication needs TLS: give certificates too (fedstein deploy certs DIR)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-LONGEST = 0.4
+LONGEST = 0.8
 
 
 def main() -> None:
