@@ -13,9 +13,9 @@ from conftest import QUICK, Fleet, events, in_process, lines
 from typer.testing import CliRunner
 
 from fedstein.cli.app import app
-from fedstein.data import DATASETS
 from fedstein.engines.flower import rows
 from fedstein.errors import FedsteinError, InputError
+from fedstein.holdout import share_out
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 
@@ -71,46 +71,45 @@ def raw(**sections: Any) -> dict[str, Any]:
 def test_the_same_as_with_all_rows_in_one_place(fleet: Fleet, tmp_path: Path, scheme: str) -> None:
     """Against one file with a client column: the same scales up to rounding, the same clients, nearly the same bits."""
     own(fleet, tmp_path)
-    given = raw(selection={"kind": scheme})
-    fleet.run(given, tmp_path / "run")
-    parts = [patients(number) for number in range(3)]
-    table = tmp_path / "all.csv"
+    table, test = tmp_path / "all.csv", write(tmp_path / "test.csv", *patients(9))
     with table.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*COLUMNS, "site", "ill"])
-        for name, (x, y) in zip(SITES, parts, strict=True):
+        for number, name in enumerate(SITES):
+            x, y = patients(number)
             writer.writerows([*row, name, label] for row, label in zip(x.tolist(), y.tolist(), strict=True))
-    test = write(tmp_path / "test.csv", *patients(9))
-    whole = in_process(
-        {
-            **given,
-            "data": {
-                "name": "file",
-                "path": str(table),
-                "client": "site",
-                "target": "ill",
-                "test_path": str(test),
-                "standardize": True,
-            },
-            "partition": {},
-            "evaluate": {"where": "clients"},
-        },
-        tmp_path / "whole",
-    )
+    given = raw(selection={"kind": scheme}, data={"test_path": str(test)})
+    fleet.run(given, tmp_path / "run")
+    together = {"name": "file", "path": str(table), "client": "site", "target": "ill", "test_path": str(test)}
+    whole = in_process({**given, "data": together, "partition": {}}, tmp_path / "whole")
     facts, pooled = (json.loads((folder / "data.json").read_text()) for folder in (tmp_path / "run", whole))
-    # In one place the file is scaled with all its rows, over nodes with those that are trained on.
-    assert facts["mean"] == pytest.approx(pooled["mean"], rel=0.02)
-    assert facts["scale"] == pytest.approx(pooled["scale"], rel=0.1)
+    assert facts["mean"] == pytest.approx(pooled["mean"], rel=1e-12)
+    assert facts["scale"] == pytest.approx(pooled["scale"], rel=1e-12)
     assert (facts["mean"][2], facts["scale"][2]) == (0.0, 1.0), "a column of 0 and 1 is left alone"
-    assert facts["train_rows"] == 144
+    assert facts["train_rows"] == pooled["train_rows"] == 180
     ours, theirs = lines(tmp_path / "run"), lines(whole)
-    assert ours[-1]["accuracy"] == pytest.approx(theirs[-1]["accuracy"], abs=0.1)
-    assert ours[-1]["accuracy"] > 0.7
-    assert [line["evaluation"]["rows"] for line in ours] == [36] * 6
+    assert [line["selected"] for line in ours] == [line["selected"] for line in theirs]
+    for ours_line, theirs_line in zip(ours, theirs, strict=True):
+        assert ours_line["nll"] == pytest.approx(theirs_line["nll"], rel=1e-4)
+    clients = [json.loads((folder / "clients.json").read_text()) for folder in (tmp_path / "run", whole)]
+    assert clients[0] == clients[1]
+
+
+def test_held_out_rows_stay_with_the_nodes(fleet: Fleet, tmp_path: Path) -> None:
+    """A fifth of each node's 60 rows: not trained on, not scaled with, and evaluated on by the node alone."""
+    own(fleet, tmp_path)
+    fleet.run(raw(), tmp_path / "run")
+    found = lines(tmp_path / "run")
+    assert [line["evaluation"]["rows"] for line in found] == [36] * 6
+    assert found[-1]["accuracy"] > 0.7
     clients = json.loads((tmp_path / "run" / "clients.json").read_text())
     assert [(entry["name"], entry["rows"]) for entry in clients] == [(name, 48) for name in SITES]
     each = json.loads((tmp_path / "run" / "clients-evaluation.json").read_text())
-    assert [entry["name"] for entry in each["clients"]] == list(SITES)
+    assert [(entry["name"], entry["rows"]) for entry in each["clients"]] == [(name, 12) for name in SITES]
+    kept = np.concatenate([share_out(*patients(number), 0.2).x for number in range(3)])
+    facts = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert facts["mean"][:2] == pytest.approx(kept.mean(axis=0)[:2], rel=1e-12)
+    assert facts["scale"][:2] == pytest.approx(kept.std(axis=0)[:2], rel=1e-12)
 
 
 def test_regression_with_the_server_s_own_test_rows_and_a_basis(fleet: Fleet, tmp_path: Path) -> None:
@@ -221,7 +220,6 @@ def test_nodes_need_flower_and_a_number() -> None:
     assert "partition.clients" in str(result.exception)
     result = CliRunner().invoke(app, ["run", *words, "--set", "partition.clients=3"])
     assert "engine.kind" in str(result.exception)
-    assert DATASETS["nodes"].keys
 
 
 def test_trial_nodes_and_nodes_with_files_do_not_mix(fleet: Fleet, tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_reports_that_never_arrive(scene: Scene) -> None:
 ROGUE = """
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from fedstein.engines.flower.client_app import answer
+from fedstein.flower import answer
 from fedstein.engines.flower.codec import ARRAYS, array_record, from_record
 
 app = ClientApp()

@@ -116,3 +116,14 @@ def test_predictions_of_raw_rows(fleet: Fleet) -> None:
     assert np.allclose(found.sum(axis=1), 1.0)
     right = (found.argmax(axis=1) == dataset.test_y).mean()
     assert right == pytest.approx(strategy.records[-1]["accuracy"], abs=0.02)
+
+
+def test_predictions_of_a_regression_are_in_its_own_units(fleet: Fleet) -> None:
+    base = {"data": {"name": "diabetes"}, "partition": {"clients": 3}, "model": {"hidden": [4]}}
+    strategy, _ = started(settings(base, rounds=12, selection={"kind": "round_robin"}), fleet, rounds=12)
+    dataset = strategy.dataset
+    found = strategy.predict(dataset.test_x * dataset.scale + dataset.mean)
+    assert found.shape == (len(dataset.test_x), 2)
+    y = dataset.test_y * dataset.target_scale + dataset.target_mean
+    assert np.sqrt(np.mean((found[:, 0] - y) ** 2)) == pytest.approx(strategy.records[-1]["rmse"], rel=1e-3)
+    assert (found[:, 1] > 0).all()

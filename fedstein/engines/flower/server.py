@@ -13,8 +13,9 @@ from fedstein import data
 from fedstein.algorithms import ALGORITHMS
 from fedstein.basis import Rotation, find_basis
 from fedstein.data.scaling import add, mean_from, scale_from, sum_shapes
-from fedstein.engines.flower.engine import FlowerEngine, Office
+from fedstein.engines.flower.engine import FlowerEngine
 from fedstein.engines.flower.events import Events
+from fedstein.engines.flower.office import Office
 from fedstein.engines.flower.post import Post
 from fedstein.engines.flower.roster import Roster
 from fedstein.errors import InputError

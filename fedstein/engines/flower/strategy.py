@@ -24,6 +24,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 
+from fedstein.data import scaled
 from fedstein.engines.flower.codec import array_record, to_record
 from fedstein.engines.flower.events import Events
 from fedstein.engines.flower.letters import Head, Letter
@@ -31,7 +32,7 @@ from fedstein.engines.flower.post import GridPost, Trouble, read_reply
 from fedstein.engines.flower.server import wire_over
 from fedstein.errors import InputError
 from fedstein.metrics import METRICS
-from fedstein.predictive import Predictive
+from fedstein.predictive import Predictive, mixture_moments
 from fedstein.protocol import RunState, first, play_round
 from fedstein.runs.config import merge, read_toml, resolve
 from fedstein.runs.wiring import Wired, build_model, build_program, facts_of, load_dataset
@@ -48,6 +49,7 @@ class HandedOut(GridPost):
     def __init__(self, grid: Grid):
         super().__init__(grid)
         self.out: queue.Queue[Message] = queue.Queue()
+        self.ticket = ""
         self.given: dict[str, Letter | Trouble] = {}
         self.free = False  # whether the message of this round is still to be handed out
 
@@ -55,11 +57,10 @@ class HandedOut(GridPost):
         if not self.free or letters[0][1]["kind"] != "train":
             return super().send(letters, arrays, ttl)
         self.free = False
-        (node, head), ticket = letters[0], HANDED + uuid.uuid4().hex
+        (node, head), self.ticket = letters[0], HANDED + uuid.uuid4().hex
         record = to_record(head, array_record(arrays))
         self.out.put(Message(record, dst_node_id=node, message_type=MessageType.TRAIN, ttl=ttl))
-        self.ticket = ticket
-        return [ticket]
+        return [self.ticket]
 
     def hand_in(self, replies: Sequence[Message]) -> None:
         """What came of the message; nothing came where it timed out."""
@@ -68,9 +69,9 @@ class HandedOut(GridPost):
         )
 
     def collect(self, tickets: Iterable[str]) -> dict[str, Letter | Trouble]:
-        ours = [ticket for ticket in tickets if ticket.startswith(HANDED)]
-        others = [ticket for ticket in tickets if not ticket.startswith(HANDED)]
-        found = {ticket: self.given.pop(ticket) for ticket in ours if ticket in self.given}
+        wanted = list(tickets)
+        found = {ticket: self.given.pop(ticket) for ticket in wanted if ticket in self.given}
+        others = [ticket for ticket in wanted if not ticket.startswith(HANDED)]
         return {**found, **(super().collect(others) if others else {})}
 
 
@@ -133,7 +134,10 @@ class FedStein(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the reply and take it in; what is wrong with it is logged with the client's name, and asked again."""
+        """Check the reply and take it in.
+
+        One that is missing is asked for again; after one that is wrong, logged by name, the next of the draw trains.
+        """
         if self._round is None or self._post is None:
             raise InputError("aggregate_train takes the replies to what configure_train returned; call that first")
         self._post.hand_in(list(replies))
@@ -174,13 +178,16 @@ class FedStein(Strategy):
         return self.wired.federation.particles(self.state)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Probabilities (rows x classes) for raw rows; for regression rows x 2N means and log-precisions."""
+        """Rows x classes probabilities for raw rows; for regression rows x 2, mean and sd in the target's own units."""
         if self.wired is None or self.state is None:
             raise InputError("there is no posterior before the first round; call start first")
         dataset = self.wired.dataset
-        rows = ((np.asarray(x, np.float64) - dataset.mean) / dataset.scale).astype(np.float32)
+        rows = scaled(x, dataset.mean, dataset.scale)
         out = Predictive(self.wired.federation.model, rows)(self.state.server["particles"])
-        return np.exp(out) if dataset.task == "classification" else out
+        if dataset.task == "classification":
+            return np.exp(out)
+        mean, sd = mixture_moments(out)
+        return np.stack([mean * dataset.target_scale + dataset.target_mean, sd * dataset.target_scale], axis=1)
 
 
 def in_a_thread(play: Callable[[], Played]) -> Future[Played]:
