@@ -92,7 +92,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def scene(fleet: Fleet, tmp_path: Path) -> Iterator[Scene]:
     made = Scene(fleet, tmp_path)
     yield made
-    if made.run and not fleet.status(made.run).startswith("finished"):
+    if made.run:
         fleet.stop(made.run)
     for name in NAMES:
         if not fleet.running(name):

@@ -61,8 +61,12 @@ class Command:
         return status
 
     def stop(self, run: int) -> None:
-        """Stop the run."""
-        self.ask("stop", str(run), CONNECTION)
+        """Stop the run; one that came to its end meanwhile is left as it is."""
+        try:
+            self.ask("stop", str(run), CONNECTION)
+        except FedsteinError:
+            if not self.status(run).startswith("finished"):
+                raise
 
     def logs(self, run: int) -> str:
         """What the server process of the run has said: Flower keeps it with the link, not in a log of its own."""
