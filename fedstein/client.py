@@ -20,7 +20,7 @@ from fedstein.schedule import Schedule, constant
 from fedstein.seeds import REPORT, START, TRAIN, stream
 from fedstein.selection.base import Scheme
 from fedstein.shard import Shard, make_shard
-from fedstein.sites.base import State
+from fedstein.sites.base import Own, State
 
 
 class HeldOut(NamedTuple):
@@ -78,20 +78,20 @@ class ClientProgram:
         """The part of a report that depends on the broadcast alone; clients in one process share it."""
         return _survey(self.algorithm, self.scheme, received)
 
-    def report(self, number: int, client: int, seen: Any, state: State | None, shard: Shard) -> Arrays:
+    def report(self, number: int, client: int, seen: Any, state: Own | None, shard: Shard) -> Arrays:
         """Step 2 of section III-A: the importance indicator, or what the server makes it from."""
         rows = self.report_rows if self.report_rows < shard.rows else 0
-        state = state or self.first_state
-        return _report(self.algorithm, self.scheme, rows, self._ids(number, client), seen, state, shard)
+        own = dict(state) if state else self.first_state
+        return _report(self.algorithm, self.scheme, rows, self._ids(number, client), seen, own, shard)
 
     def train(
-        self, number: int, client: int, received: Arrays, state: State | None, shard: Shard
+        self, number: int, client: int, received: Arrays, state: Own | None, shard: Shard
     ) -> tuple[Arrays, State]:
         """Steps 5 and 6: minimise the local free energy, refit the site."""
         use_all = int(shard.rows) <= self.batch_size
-        state = state or self.first_state
+        own = dict(state) if state else self.first_state
         ids, scale = self._ids(number, client), self.schedule(number)
-        update, private = _train(self.algorithm, use_all, ids, received, state, shard, scale)
+        update, private = _train(self.algorithm, use_all, ids, received, own, shard, scale)
         return update, {**private, **{name: update[name] for name in self.algorithm.shared}}
 
     def _ids(self, number: int, client: int) -> np.ndarray:

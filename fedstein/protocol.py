@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 
 from fedstein.algorithms.base import Algorithm, Arrays
 from fedstein.client import ClientProgram
+from fedstein.engines.attic import Part
 from fedstein.engines.base import Engine, size_of
 from fedstein.errors import FedsteinError
 from fedstein.evaluation import Evaluate
@@ -25,7 +26,7 @@ class RunState(NamedTuple):
 
     round: int  # rounds done
     server: Arrays
-    accepted: dict[int, Arrays]  # of each client: the arrays of its last update that the server remembers
+    accepted: dict[int, Mapping[str, Any]]  # of each client: the arrays of its last update that the server remembers
     memory: dict[str, Any]  # the scheme's, plain JSON
 
 
@@ -81,14 +82,13 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
     draws = uniforms(parts.seed, CHOOSE, number, count=len(candidates))
     counted, cut = (None, []) if values is None else capped_at_median(values, parts.max_ratio)
     drawn: Draw = parts.scheme.draw(state.memory, candidates, counted, draws)
-    server, accepted, failed, work = train_drawn(parts, number, state, drawn.order, broadcast, ledger)
-    selected = list(accepted)
+    server, selected, failed, work = train_drawn(parts, number, state, drawn.order, broadcast, ledger)
     if not selected:
         raise nobody_trained(number, failed)
-    kept = {**state.accepted, **accepted}
+    parts.engine.commit(number, selected)
+    kept = {**state.accepted, **remembered(parts, selected)}
     if number % parts.total_every == 0:
         server = parts.algorithm.total(server, kept)  # sums that are only ever added to would drift
-    parts.engine.commit(number, selected)
     memory = parts.scheme.after(state.memory, selected, parts.seed, len(parts.engine.clients))
     last = number == parts.rounds
     due = last or number % parts.evaluate_every == 0
@@ -141,22 +141,22 @@ def ask_candidates(
 
 def train_drawn(
     parts: Parts, number: int, state: RunState, order: Sequence[int], broadcast: Arrays | None, ledger: Ledger
-) -> tuple[Arrays, dict[int, Arrays], list[int], dict[str, int]]:
+) -> tuple[Arrays, list[int], list[int], dict[str, int]]:
     """Steps 4 to 6: clients in drawn order until enough have trained.
 
     In a serial algorithm each gets the particles the last one handed on; in a parallel one all get the same, and the
     server takes their updates in together. A candidate that holds arrays of the broadcast already, while nothing has
-    changed since, is sent only the others. Returns what the server remembers of each client that trained.
+    changed since, is sent only the others. Returns who trained, and who failed.
     """
     algorithm, server, scale = parts.algorithm, state.server, parts.program.schedule(number)
-    accepted: dict[int, Arrays] = {}
+    trained: list[int] = []
     failed: list[int] = []
     updates: dict[int, Arrays] = {}
     work = {"train": 0, "site": 0}
     for client in order:
-        if len(accepted) == parts.per_round:
+        if len(trained) == parts.per_round:
             break
-        held = broadcast if broadcast is not None and not (algorithm.serial and accepted) else {}
+        held = broadcast if broadcast is not None and not (algorithm.serial and trained) else {}
         needed = algorithm.assign(server, state.accepted.get(client))
         assignment = {name: array for name, array in needed.items() if name not in held}
         update = parts.engine.train(number, client, assignment, held)
@@ -167,7 +167,7 @@ def train_drawn(
         ledger.up += size_of(update)
         if not is_finite(update):
             raise diverged(number, f"client {client}")
-        accepted[client] = {name: update[name] for name in algorithm.shared}
+        trained.append(client)
         if algorithm.serial:
             server = algorithm.apply(server, state.accepted, {client: update}, scale)
         else:
@@ -178,7 +178,13 @@ def train_drawn(
         server = algorithm.apply(server, state.accepted, updates, scale)
         if not is_finite(server):
             raise diverged(number, "the server")
-    return server, accepted, failed, work
+    return server, trained, failed, work
+
+
+def remembered(parts: Parts, clients: Sequence[int]) -> dict[int, Mapping[str, Any]]:
+    """What the server has of these clients: part of the state that the engine keeps, so it is in memory once."""
+    shared = parts.algorithm.shared
+    return {k: Part(parts.engine.states[k], shared) if shared else {} for k in clients}
 
 
 def is_finite(arrays: Arrays) -> bool:

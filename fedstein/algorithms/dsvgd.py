@@ -72,10 +72,13 @@ def dsvgd(
         cavity = site.cavity(received, before, state)
         order = jnp.arange(1) if use_all else shuffled(key, shard)
 
-        def score(step: Array, theta: Blocks) -> Blocks:
+        def score(step: Array, offset: Blocks, origin: Blocks) -> Blocks:
             batch = whole(shard) if use_all else minibatch(shard, order, step, batch_size)
-            data = likelihood(theta, batch)
-            return data if cavity.score is None else jax.tree.map(jnp.add, data, cavity.score(theta))
+            tempered = batch.weights / temperature
+            data = model.likelihood_score_around(offset, origin, batch.x, batch.y, tempered)
+            if cavity.score is None:
+                return data
+            return jax.tree.map(jnp.add, data, cavity.score(jax.tree.map(jnp.add, offset, origin)))
 
         history = model.split(state["history"]) if keep_history else None
         taken = state["taken"] if keep_history else jnp.int32(0)
@@ -87,6 +90,7 @@ def dsvgd(
             site.direction,
             optimiser,
             linear=cavity.linear,
+            relative=True,
             scale=scale,
             history=history,
             taken=taken,

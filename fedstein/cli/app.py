@@ -59,9 +59,20 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=S.")] = None,
     preset: Preset = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; it must be new or empty.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs with so many seeds from the first on, and their report; resumable.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="With --seeds: side by side; default: one a core.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a posterior: broadcast, report, choose, train, round by round. Leaves a run folder."""
+    if seeds is not None:
+        from fedstein.cli.seeding import run_seeds
+
+        run_seeds(config, settings or [], seed, preset, seeds, jobs, out, quiet)
+        return
+    if jobs is not None:
+        raise InputError("--jobs goes with --seeds: how many of them run side by side")
     from fedstein.cli.running import new_run
 
     new_run(config, settings or [], seed, preset, out, quiet)
@@ -194,6 +205,21 @@ def tune(
     from fedstein.cli.tuning import tune_steps
 
     tune_steps(config, settings or [], preset, grid, seeds, fraction, out, quiet)
+
+
+@app.command()
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats: two minutes, not twelve.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the table, the numbers and the figure go.")] = Path("bench"),
+    threads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """How fast it is here: beside BlackJAX, NumPyro and its own matrix products. Needs fedstein[bench]."""
+    import os
+
+    from fedstein.cli.benching import run_bench
+
+    run_bench(quick, out, threads or os.cpu_count() or 1, quiet)
 
 
 @app.command("list")

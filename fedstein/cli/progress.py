@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from fedstein.cli import say
 
@@ -80,3 +87,35 @@ def scores(record: Mapping[str, Any]) -> str:
 def names(record: Mapping[str, Any]) -> str:
     selected = record["selected"]
     return ",".join(map(str, selected[:4])) + (f",+{len(selected) - 4}" if len(selected) > 4 else "")
+
+
+@contextmanager
+def show_share(quiet: bool) -> Iterator[Callable[[float, str], None]]:
+    """A bar over all runs with the time left; plain lines in a pipe."""
+    if quiet:
+        yield lambda share, doing: None
+    elif sys.stdout.isatty():
+        columns = (TaskProgressColumn(), BarColumn(), TextColumn("{task.fields[doing]}"), TimeRemainingColumn())
+        with Progress(*columns, console=Console(), speed_estimate_period=600) as progress:
+            task = progress.add_task("runs", total=1.0, doing="")
+            yield lambda share, doing: progress.update(task, completed=share, doing=doing[:60])
+    else:
+        yield plain_share()
+
+
+def plain_share(every: float = 15.0) -> Callable[[float, str], None]:
+    began, said, start = time.monotonic(), 0.0, -1.0
+
+    def on_progress(share: float, doing: str) -> None:
+        nonlocal said, start
+        now = time.monotonic()
+        start = share if start < 0 else start  # what earlier calls had done already
+        if now - said < every and share < 1:
+            return
+        said = now
+        left = ""
+        if start < share < 1:
+            left = f"  about {(now - began) / (share - start) * (1 - share) / 60:.1f} min left"
+        say(f"{share:4.0%}  {doing}{left}")
+
+    return on_progress

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedstein import data as datasets
 from fedstein.cli import say
+from fedstein.cli.progress import show_share
 from fedstein.errors import FedsteinError, InputError
-from fedstein.reproduce import BEYOND, FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, work_off, write_results
+from fedstein.reproduce import BEYOND, FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, write_results
 from fedstein.reproduce.arms import ARMS
 from fedstein.reproduce.write import number
 from fedstein.runs.config import unknown
+from fedstein.runs.side_by_side import work_off
 
 
 def reproduce_figures(
@@ -73,7 +72,7 @@ def reproduce_figures(
 def draw_figures(plan: Plan, out: Path, workers: int, command: str, quiet: bool) -> None:
     """Figures 1 to 4 and the claims."""
     with working(plan.jobs, ", ".join(plan.figures), out, workers, quiet) as on_progress:
-        folders = work_off(plan.jobs, out, workers, on_progress)
+        folders = work_off(plan.jobs, out / "runs", workers, on_progress)
     verdicts = write_results(plan, folders, out, command)
     if not quiet:
         if verdicts:
@@ -122,7 +121,7 @@ def measure_theory(
 
     jobs = theory_jobs(seeds, rounds, density, full, quick)
     with working(jobs, "theory", out, workers, quiet) as on_progress:
-        folders = work_off(jobs, out, workers, on_progress, measuring)
+        folders = work_off(jobs, out / "runs", workers, on_progress, measuring)
     lines = write_theory(jobs, folders, out, command)
     if not quiet:
         for line in lines:
@@ -176,35 +175,3 @@ def verdict_table(verdicts: list[Verdict]) -> Table:
     for v in verdicts:
         grid.add_row(v.claim.figure, v.claim.setting, v.claim.text, number(v.effect, "+"), v.word)
     return grid
-
-
-@contextmanager
-def show_share(quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """A bar over all runs with the time left; plain lines in a pipe."""
-    if quiet:
-        yield lambda share, doing: None
-    elif sys.stdout.isatty():
-        columns = (TaskProgressColumn(), BarColumn(), TextColumn("{task.fields[doing]}"), TimeRemainingColumn())
-        with Progress(*columns, console=Console(), speed_estimate_period=600) as progress:
-            task = progress.add_task("runs", total=1.0, doing="")
-            yield lambda share, doing: progress.update(task, completed=share, doing=doing[:60])
-    else:
-        yield plain_share()
-
-
-def plain_share(every: float = 15.0) -> Callable[[float, str], None]:
-    began, said, start = time.monotonic(), 0.0, -1.0
-
-    def on_progress(share: float, doing: str) -> None:
-        nonlocal said, start
-        now = time.monotonic()
-        start = share if start < 0 else start  # what earlier calls had done already
-        if now - said < every and share < 1:
-            return
-        said = now
-        left = ""
-        if start < share < 1:
-            left = f"  about {(now - began) / (share - start) * (1 - share) / 60:.1f} min left"
-        say(f"{share:4.0%}  {doing}{left}")
-
-    return on_progress

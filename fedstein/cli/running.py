@@ -48,11 +48,7 @@ def new_run(
     quiet: bool,
 ) -> None:
     config, dataset = read_config(config_file, settings, seed, preset)
-    if config.engine.kind != "local":
-        raise InputError(
-            f"engine.kind = {config.engine.kind!r} needs nodes: use fedstein deploy demo to try it on this machine, or "
-            "fedstein deploy app for nodes elsewhere; fedstein run is for engine.kind = 'local'"
-        )
+    refuse_nodes(config)
     folder = out or free_folder(config)
     refuse_used(folder)
     start_jax(config)
@@ -63,6 +59,15 @@ def new_run(
         summary = runner.start(wired, folder, on_round)
     if not quiet:
         conclude(folder, summary)
+
+
+def refuse_nodes(config: Config) -> None:
+    """``fedstein run`` has every row here."""
+    if config.engine.kind != "local":
+        raise InputError(
+            f"engine.kind = {config.engine.kind!r} needs nodes: use fedstein deploy demo to try it on this machine, or "
+            "fedstein deploy app for nodes elsewhere; fedstein run is for engine.kind = 'local'"
+        )
 
 
 def resume_run(path: Path, quiet: bool) -> None:
@@ -88,9 +93,9 @@ def with_whole_paths(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "data": {**data, **whole}} if whole else raw
 
 
-def free_folder(config: Config) -> Path:
-    """``runs/<data>-<scheme>-seed<S>``, numbered where that exists already."""
-    base = Path("runs") / f"{config.data.name}-{config.selection.kind}-seed{config.seed}"
+def free_folder(config: Config, name: str = "") -> Path:
+    """``runs/<data>-<scheme>-seed<S>``, or another name, numbered where that exists already."""
+    base = Path("runs") / (name or f"{config.data.name}-{config.selection.kind}-seed{config.seed}")
     number, path = 1, base
     while path.exists():
         number += 1

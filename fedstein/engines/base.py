@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jax import Array
@@ -34,7 +34,7 @@ class Engine(Protocol):
     """
 
     program: ClientProgram
-    states: dict[int, State]  # what a checkpoint keeps of each client that was ever selected
+    states: dict[int, Mapping[str, Array]]  # what a checkpoint keeps of each client that was ever selected
     changed: set[int]  # those of them that the last checkpoint has not seen
     remote: bool  # whether clients commit by what the last checkpoint says, so that every round needs one
 
@@ -44,6 +44,10 @@ class Engine(Protocol):
     @property
     def like(self) -> State:
         """A state as ``states`` has them, for its names, shapes and dtypes."""
+        ...
+
+    def keep(self, state: State) -> Mapping[str, Array]:
+        """A state as ``states`` is to hold it: within the budget of memory."""
         ...
 
     def ask(self, number: int, broadcast: Arrays, candidates: Sequence[int]) -> dict[int, Arrays]:

@@ -5,13 +5,14 @@ Clients are never vmapped together: that gives other bits, and on a CPU it is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax import Array
 
 from fedstein.algorithms.base import Arrays
 from fedstein.client import ClientProgram, HeldOut
+from fedstein.engines.attic import Attic
 from fedstein.engines.base import ClientInfo
 from fedstein.metrics import Sums
 from fedstein.shard import Shard
@@ -21,7 +22,8 @@ from fedstein.sites.base import State
 class LocalEngine:
     """States exist only for clients that were selected; ``changed`` names those a checkpoint has not seen yet.
 
-    ``held`` has every client's held-out rows, where clients evaluate.
+    ``shards`` may be made when they are asked for; ``sizes`` then says how many rows each has. ``held`` has every
+    client's held-out rows, where clients evaluate. States past ``budget`` bytes wait in files.
     """
 
     remote = False
@@ -32,12 +34,14 @@ class LocalEngine:
         shards: Sequence[Shard],
         names: Sequence[str] | None = None,
         held: Sequence[HeldOut] = (),
+        sizes: Sequence[int] | None = None,
+        budget: int = 0,
     ):
-        self.program, self.shards, self.held = program, list(shards), list(held)
-        self.clients = [
-            ClientInfo(k, names[k] if names else f"client-{k}", int(shard.rows)) for k, shard in enumerate(shards)
-        ]
-        self.states: dict[int, State] = {}
+        self.program, self.shards, self.held = program, shards, list(held)
+        sizes = [int(shard.rows) for shard in shards] if sizes is None else sizes
+        self.clients = [ClientInfo(k, names[k] if names else f"client-{k}", rows) for k, rows in enumerate(sizes)]
+        self.attic = Attic(budget)
+        self.states: dict[int, Mapping[str, Array]] = {}
         self.changed: set[int] = set()
         self._pending: dict[int, State] = {}
 
@@ -45,19 +49,22 @@ class LocalEngine:
     def like(self) -> State:
         return self.program.first_state
 
+    def keep(self, state: State) -> Mapping[str, Array]:
+        return self.attic.keep(state)
+
     def ask(self, number: int, broadcast: Arrays, candidates: Sequence[int]) -> dict[int, Arrays]:
         seen = self.program.survey(broadcast)
         return {k: self.program.report(number, k, seen, self.states.get(k), self.shards[k]) for k in candidates}
 
     def train(self, number: int, client: int, assignment: Arrays, held: Arrays) -> Arrays | None:
         received = {**held, **assignment}
-        state = self.states.get(client)
-        update, self._pending[client] = self.program.train(number, client, received, state, self.shards[client])
+        state, shard = self.states.get(client), self.shards[client]
+        update, self._pending[client] = self.program.train(number, client, received, state, shard)
         return update
 
     def commit(self, number: int, clients: Sequence[int]) -> None:
         for client in clients:
-            self.states[client] = self._pending[client]
+            self.states[client] = self.keep(self._pending[client])
             self.changed.add(client)
         self._pending.clear()
 

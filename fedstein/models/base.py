@@ -32,6 +32,8 @@ class Model(NamedTuple):
     predict: Callable[
         [Blocks, Array], Array
     ]  # -> rows x classes log-probabilities, or rows x 2N (means, log-precisions)
+    # offset, origin, x, y, row weights: the log-likelihood at their sum, where that need not come into being
+    log_likelihood_around: Callable[[Blocks, Blocks, Array, Array, Array], Array] | None = None
     prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x  # rows as a dataset has them -> rows as the model wants
     kde_dim: int = 0  # the d of the reference density's normaliser; 0: all of theta
     prior_curvature: float | None = None  # the largest curvature of -log p0; None: it has no bound
@@ -59,6 +61,13 @@ class Model(NamedTuple):
     def likelihood_score(self, blocks: Blocks, x: Array, y: Array, weights: Array) -> Blocks:
         """Gradient of sum_i weights_i log p(y_i | x_i, theta) at every particle."""
         return jax.grad(lambda b: jnp.sum(self.log_likelihood(b, x, y, weights)))(blocks)
+
+    def likelihood_score_around(self, offset: Blocks, origin: Blocks, x: Array, y: Array, weights: Array) -> Blocks:
+        """``likelihood_score`` at offset + origin, the origin being the same for every particle."""
+        around = self.log_likelihood_around
+        if around is None:
+            return self.likelihood_score(jax.tree.map(jnp.add, offset, origin), x, y, weights)
+        return jax.grad(lambda b: jnp.sum(around(b, origin, x, y, weights)))(offset)
 
 
 def split(particles: Array, widths: tuple[int, ...]) -> Blocks:

@@ -31,10 +31,16 @@ def bnn_classifier(
     known_start(start, STARTS)
     sizes = (features, *hidden, classes)
 
-    def log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
-        log_probs = jax.nn.log_softmax(forward(blocks, sizes, x), axis=-1)  # N x rows x classes
+    def of_logits(logits: Array, y: Array, weights: Array) -> Array:
+        log_probs = jax.nn.log_softmax(logits, axis=-1)  # N x rows x classes
         chosen = jnp.take_along_axis(log_probs, y[None, :, None], axis=-1)[..., 0]
         return chosen @ weights
+
+    def log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
+        return of_logits(forward(blocks, sizes, x), y, weights)
+
+    def log_likelihood_around(offset: Blocks, origin: Blocks, x: Array, y: Array, weights: Array) -> Array:
+        return of_logits(signals(offset, sizes, x, origin)[-1], y, weights)
 
     def predict(blocks: Blocks, x: Array) -> Array:
         return log_mean_exp(jax.nn.log_softmax(forward(blocks, sizes, x), axis=-1))
@@ -56,6 +62,7 @@ def bnn_classifier(
         init=lambda key, n: join(init_layers(key, n, sizes, start, prior_precision)),
         log_prior=lambda blocks: gaussian_log_prior(blocks, prior_precision),
         log_likelihood=log_likelihood,
+        log_likelihood_around=log_likelihood_around,
         predict=predict,
         prior_curvature=prior_precision,
         linear_prior_score=-prior_precision,
@@ -88,10 +95,16 @@ def bnn_regressor(
         noise = gamma_log_density(blocks[-1][:, 0], prior_shape, prior_rate)
         return gaussian_log_prior(blocks[:-1], prior_precision) + noise
 
-    def log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
-        mean, log_gamma = forward(blocks[:-1], sizes, x)[..., 0], blocks[-1]  # N x rows, N x 1
+    def of_means(mean: Array, log_gamma: Array, y: Array, weights: Array) -> Array:  # N x rows, N x 1
         log_density = 0.5 * (log_gamma - math.log(2 * math.pi) - jnp.exp(log_gamma) * (y[None, :] - mean) ** 2)
         return log_density @ weights
+
+    def log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
+        return of_means(forward(blocks[:-1], sizes, x)[..., 0], blocks[-1], y, weights)
+
+    def log_likelihood_around(offset: Blocks, origin: Blocks, x: Array, y: Array, weights: Array) -> Array:
+        mean = signals(offset[:-1], sizes, x, origin[:-1])[-1][..., 0]
+        return of_means(mean, offset[-1] + origin[-1], y, weights)
 
     def predict(blocks: Blocks, x: Array) -> Array:
         mean = forward(blocks[:-1], sizes, x)[..., 0]
@@ -113,6 +126,7 @@ def bnn_regressor(
         init=init,
         log_prior=log_prior,
         log_likelihood=log_likelihood,
+        log_likelihood_around=log_likelihood_around,
         predict=predict,
         diagonal_curvature=diagonal_curvature,
         input_block=0,
@@ -145,10 +159,17 @@ def forward(blocks: Blocks, sizes: Sequence[int], x: Array) -> Array:
     return signals(blocks, sizes, x)[-1]
 
 
-def signals(blocks: Blocks, sizes: Sequence[int], x: Array) -> list[Array]:
-    """What every layer hands on before its ReLU, N x rows x units."""
+def signals(blocks: Blocks, sizes: Sequence[int], x: Array, origin: Blocks | None = None) -> list[Array]:
+    """What every layer hands on before its ReLU, N x rows x units.
+
+    With an ``origin`` the weights are blocks + origin; the first layer, by far the largest, is linear in them, and so
+    is evaluated for each by itself instead of for their sum.
+    """
     n = blocks[0].shape[0]
     first = jax.lax.dot_general(x, blocks[0].reshape(n * sizes[1], sizes[0]), (((1,), (1,)), ((), ())))
+    if origin is not None:
+        first = first + jnp.tile(x @ origin[0].reshape(sizes[1], sizes[0]).T, (1, n))
+        blocks = (blocks[0], *(b + o for b, o in zip(blocks[1:], origin[1:], strict=True)))
     found = [(first + blocks[1].reshape(1, -1)).reshape(x.shape[0], n, sizes[1]).transpose(1, 0, 2)]
     for layer in range(1, len(sizes) - 1):
         weights = blocks[2 * layer].reshape(n, sizes[layer + 1], sizes[layer])

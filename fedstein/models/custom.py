@@ -10,6 +10,8 @@ from jax import Array
 
 from fedstein.models.base import Blocks, Model, log_mean_exp
 
+LARGE = 1000  # parameters from which on a CPU takes particles one after another
+
 
 def custom(
     dim: int,
@@ -30,10 +32,10 @@ def custom(
     """
 
     def batched_log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
-        return jax.vmap(log_likelihood, (0, None, None))(blocks[0], x, y) @ weights
+        return each(lambda theta: log_likelihood(theta, x, y) @ weights, blocks[0])
 
     def batched_predict(blocks: Blocks, x: Array) -> Array:
-        out = jax.vmap(predict, (0, None))(blocks[0], x)
+        out = each(lambda theta: predict(theta, x), blocks[0])
         return log_mean_exp(out) if task == "classification" else jnp.concatenate([out[..., 0].T, out[..., 1].T], 1)
 
     return Model(
@@ -46,3 +48,15 @@ def custom(
         predict=batched_predict,
         classes=classes,
     )
+
+
+def each(function: Callable[[Array], Array], particles: Array) -> Array:
+    """``function`` of every particle.
+
+    A network's products, batched over particles, are what XLA's CPU compiler is worst at: a large theta is taken one
+    particle after another there, which keeps every product a plain one. Small ones are taken together, and so are all
+    on accelerators.
+    """
+    if particles.shape[1] >= LARGE and jax.default_backend() == "cpu":
+        return jax.lax.map(function, particles)
+    return jax.vmap(function)(particles)

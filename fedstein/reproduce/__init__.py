@@ -2,7 +2,6 @@
 
 from fedstein.reproduce.claims import CLAIMS, Claim, Verdict, judge
 from fedstein.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan, make_plan
-from fedstein.reproduce.work import work_off
 from fedstein.reproduce.write import write_results
 
 __all__ = [
@@ -16,6 +15,5 @@ __all__ = [
     "Verdict",
     "judge",
     "make_plan",
-    "work_off",
     "write_results",
 ]

@@ -7,7 +7,7 @@ of a crash and are swept after the next swap. Every file is named with its SHA-2
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import tomli_w
 
 from fedstein.client import ClientProgram
+from fedstein.engines.attic import Part
 from fedstein.engines.base import Engine
 from fedstein.errors import InputError
 from fedstein.protocol import RunState
@@ -30,7 +31,11 @@ FORMAT = 1
 def fingerprint(config: Config) -> str:
     """What makes a checkpoint belong to a run; how long clients are waited for does not."""
     bare = config.model_copy(update={"engine": config.engine.computing()}).to_dict()
-    if bare["evaluate"]["where"] == "server":  # folders from before there was a choice do not name it
+    # Folders from before there was a choice do not name these.
+    del bare["engine"]["budget"]
+    if bare["engine"]["device"] == "auto":
+        del bare["engine"]["device"]
+    if bare["evaluate"]["where"] == "server":
         del bare["evaluate"]["where"]
     return hashlib.sha256(tomli_w.dumps(bare).encode()).hexdigest()
 
@@ -76,15 +81,20 @@ def sweep(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def load(folder: Path, config: Config, engine: Engine) -> RunState:
     """The state of the last checkpoint; the engine gets its clients' states back."""
-    state, states = read(folder, config, engine.program, len(engine.clients), engine.like)
+    state, states = read(folder, config, engine.program, len(engine.clients), engine.like, engine.keep)
     engine.states, engine.changed = states, set()
     engine.recall(dict(read_json(folder / "manifest.json", "a checkpoint").get("engine") or {}))
     return state
 
 
 def read(
-    folder: Path, config: Config, program: ClientProgram, clients: int, like_state: State | None = None
-) -> tuple[RunState, dict[int, State]]:
+    folder: Path,
+    config: Config,
+    program: ClientProgram,
+    clients: int,
+    like_state: State | None = None,
+    keep: Callable[[State], Mapping[str, Any]] = dict,
+) -> tuple[RunState, dict[int, Mapping[str, Any]]]:
     """The state of the last checkpoint, and that of each of the ``clients`` that was selected before it."""
     path = folder / "manifest.json"
     manifest = read_json(path, "a checkpoint")
@@ -101,22 +111,24 @@ def read(
     try:
         done, memory = int(manifest["round"]), dict(manifest["memory"])
         server = read_arrays(folder, manifest["server"])
-        states = {int(client): read_arrays(folder, entry) for client, entry in manifest["clients"].items()}
+        entries = {int(client): dict(entry) for client, entry in manifest["clients"].items()}
+        states = {}
+        for client, entry in entries.items():  # one after another: they need not all fit into memory
+            if not 0 <= client < clients:
+                raise InputError(f"{path} names client {client}, but there are {clients} clients")
+            arrays = read_arrays(folder, entry)
+            check_shapes(path, arrays, program.first_state if like_state is None else like_state)
+            states[client] = keep({name: jnp.asarray(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from None
     like = program.first_server
     check_shapes(path, server, like)
-    for client, state in states.items():
-        if not 0 <= client < clients:
-            raise InputError(f"{path} names client {client}, but there are {clients} clients")
-        check_shapes(path, state, program.first_state if like_state is None else like_state)
     # Sums stay on the host: JAX would cast float64 down in a float32 run, and multiply with other bits in any.
     back = {name: a if isinstance(like[name], np.ndarray) else jnp.asarray(a) for name, a in server.items()}
-    placed = {client: {name: jnp.asarray(a) for name, a in state.items()} for client, state in states.items()}
     # In process a client's state holds what the server remembers of it, so it is on disk once.
     shared = program.algorithm.shared
-    accepted = {client: {name: state[name] for name in shared} for client, state in placed.items()}
-    return RunState(done, back, accepted, memory), placed
+    accepted: dict[int, Mapping[str, Any]] = {client: Part(state, shared) for client, state in states.items()}
+    return RunState(done, back, accepted, memory), states
 
 
 def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, np.ndarray]:

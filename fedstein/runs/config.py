@@ -24,6 +24,7 @@ from fedstein.selection import SCHEMES
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
+BUDGET = 4096  # MiB: folders from before there was a budget do not name it
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -104,6 +105,8 @@ class EngineSection(Section):
     kind: str
     threads: Annotated[int, Field(ge=0, le=256)]
     precision: Literal["float32", "float64"]
+    device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    budget: Count = BUDGET
     on_missing: Literal["wait", "proceed"] | None = None
     report_timeout: PositiveFloat | None = None
     train_timeout: PositiveFloat | None = None
@@ -114,7 +117,7 @@ class EngineSection(Section):
 
     def computing(self) -> EngineSection:
         """Without how clients are reached and waited for: what the result depends on."""
-        return EngineSection(kind=self.kind, threads=self.threads, precision=self.precision)
+        return EngineSection(kind=self.kind, threads=self.threads, precision=self.precision, device=self.device)
 
 
 class Evaluate(Section):

@@ -87,6 +87,8 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
             "kind": "flower" if data["name"] == "nodes" else "local",
             "threads": 0,
             "precision": "float32",
+            "device": "auto",
+            "budget": 4096,
             **raw.get("engine", {}),
         },
         "evaluate": default_evaluation(raw.get("evaluate", {}), data),

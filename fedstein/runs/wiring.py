@@ -20,6 +20,7 @@ from fedstein.engines.local import LocalEngine
 from fedstein.errors import InputError
 from fedstein.evaluation import ClientEvaluation, Evaluate, Evaluation
 from fedstein.holdout import Share, share_out
+from fedstein.lazy import Lazy, Recent
 from fedstein.models import MODELS, Model
 from fedstein.protocol import Parts, RunState
 from fedstein.runs.config import Config
@@ -27,6 +28,7 @@ from fedstein.runs.defaults import Facts
 from fedstein.schedule import SCHEDULES
 from fedstein.selection import SCHEMES, Scheme
 from fedstein.selection.barred import without
+from fedstein.shard import Shard
 from fedstein.sites import SITES, Site
 from fedstein.sites.gaussian import SiteGaussian, site_gaussian
 from fedstein.sites.settle import OnBlock, Settled, settle
@@ -83,9 +85,10 @@ def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
     return data.partition(dataset, settings.pop("kind"), seed=config.seed, **settings)
 
 
-def client_rows(config: Config, dataset: data.Dataset) -> list[Rows]:
+def client_rows(config: Config, dataset: data.Dataset) -> Sequence[Rows]:
     """Every client's rows; what it holds out to evaluate on is still among them."""
-    return [(dataset.train_x[index], dataset.train_y[index]) for index in split_rows(config, dataset)]
+    indices = split_rows(config, dataset)
+    return Lazy(len(indices), lambda k: (dataset.train_x[indices[k]], dataset.train_y[indices[k]]))
 
 
 def client_names(config: Config, dataset: data.Dataset) -> Sequence[str] | None:
@@ -189,12 +192,13 @@ def refuse_too_large(config: Config, model: Model) -> None:
     needed = 10 * config.algorithm.particles * model.dim * (8 if config.engine.precision == "float64" else 4)
     if config.sites.kind == "curvature":  # a client that has trained leaves eta and Lambda behind
         numbers = model.dim**2 if config.sites.structure == "full" else 2 * config.algorithm.particles * model.dim
-        sites = (config.partition.clients + 4) * numbers * 4
+        everybody, budget = config.partition.clients * numbers * 4, config.engine.budget << 20
+        sites = 4 * numbers * 4 + (min(everybody, budget) if budget else everybody)  # past the budget they are in files
         if sites > memory:
             raise InputError(
                 f"sites.kind = 'curvature' ({config.sites.structure}) with {config.partition.clients} clients and "
                 f"{model.dim} parameters needs up to {sites / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take "
-                "fewer particles or a smaller model"
+                "a smaller engine.budget, fewer particles or a smaller model"
             )
     if needed > memory:
         raise InputError(
@@ -214,26 +218,27 @@ def federate(
 
     Held-out rows are set aside first, so nothing that is trained or found here depends on them.
     """
-    shares = [share_out(x, y, config.evaluate.fraction) for x, y in clients]
-    present = [share for client, share in enumerate(shares) if client not in (config.selection.barred or ())]
+    shares: Sequence[Share] = Lazy(len(clients), lambda k: share_out(*clients[k], config.evaluate.fraction))
+    there = [client for client in range(len(shares)) if client not in (config.selection.barred or ())]
+    present: Sequence[Share] = Lazy(len(there), lambda i: shares[there[i]])
     refuse_nothing_held(config, present)
     if ALGORITHMS[config.algorithm.kind].pooled:
         shares = present = [Share(*(np.concatenate(arrays) for arrays in zip(*present, strict=True)))]
         names = ["everybody"]
     if config.sites.structure == "eigen":
         refuse_no_inputs(model)
-        inputs = [model.prepare(share.x) for share in present]
-        if basis is not None and inputs_of(basis) != inputs[0].shape[1]:
+        columns = model.prepare(present[0].x).shape[1]
+        if basis is not None and inputs_of(basis) != columns:
             raise InputError(
-                f"the basis of the inputs is for {inputs_of(basis)} columns, the rows have {inputs[0].shape[1]}; "
+                f"the basis of the inputs is for {inputs_of(basis)} columns, the rows have {columns}; "
                 "restore the run's own basis.safetensors, or start anew in another folder"
             )
         if basis is None:
 
             def total(probe: np.ndarray | None) -> np.ndarray:
-                return reduce(np.add, (moments(x, probe) for x in inputs))
+                return reduce(np.add, (moments(model.prepare(share.x), probe) for share in present))
 
-            basis = find_basis(total, inputs[0].shape[1], config.sites.rank or 0, config.seed)
+            basis = find_basis(total, columns, config.sites.rank or 0, config.seed)
     return serve(config, model, shares, names, basis)
 
 
@@ -267,8 +272,20 @@ def serve(
     program = program_in(config, model, used)
     by_clients = config.evaluate.where == "clients"
     held = [program.held_out(share.held_x, share.held_y) for share in shares] if by_clients else []
-    engine = LocalEngine(program, [program.shard(share.x, share.y) for share in shares], names, held)
+    budget = config.engine.budget << 20
+
+    def make(client: int) -> Shard:
+        share = shares[client]
+        return program.shard(share.x, share.y)
+
+    shards = Recent(len(shares), make, bytes_of, budget)
+    engine = LocalEngine(program, shards, names, held, [len(share.y) for share in shares], budget)
     return Federation(program.model, program, engine, used)
+
+
+def bytes_of(shard: Shard) -> int:
+    """What a shard takes on the device."""
+    return int(shard.x.nbytes) + int(shard.y.nbytes)
 
 
 def program_in(config: Config, model: Model, basis: Rotation | None) -> ClientProgram:

@@ -13,6 +13,7 @@ from fedstein.stein.discrepancy import Frame
 from fedstein.stein.kde import Mixture
 
 State = dict[str, Array]  # a client's state: named arrays, nothing else
+Own = Mapping[str, Any]  # one client's arrays, to be read: its state, or what the server remembers of it
 Arrays = dict[str, Any]  # what travels in a message, and what the server keeps: named arrays
 
 
@@ -42,9 +43,9 @@ class Sums(NamedTuple):
 
     first: Callable[[Array], Arrays]  # the initial particles -> what the server keeps beside them
     tilted: Callable[[Arrays], Arrays]  # the server's state -> what a tilted report needs besides the particles
-    cavity: Callable[[Arrays, Arrays | None], Arrays]  # ..., accepted -> what the client that trains needs besides
-    absorb: Callable[[Arrays, Arrays | None, Arrays], Arrays]  # ..., accepted, new -> the sums
-    total: Callable[[Arrays, Mapping[int, Arrays]], Arrays]  # ..., everybody's accepted -> the sums, worked out afresh
+    cavity: Callable[[Arrays, Own | None], Arrays]  # ..., accepted -> what the client that trains needs besides
+    absorb: Callable[[Arrays, Own | None, Arrays], Arrays]  # ..., accepted, new -> the sums
+    total: Callable[[Arrays, Mapping[int, Own]], Arrays]  # ..., everybody's accepted -> the sums, worked out afresh
 
 
 NO_SUMS = Sums(

@@ -27,7 +27,7 @@ from jax import Array
 from fedstein.models.base import Blocks, Model, cut, join
 from fedstein.models.fisher import diagonal_fisher, full_fisher
 from fedstein.shard import Shard, in_pieces, whole
-from fedstein.sites.base import Arrays, Cavity, Site, State, Sums, Survey
+from fedstein.sites.base import Arrays, Cavity, Own, Site, State, Sums, Survey
 from fedstein.stein.discrepancy import frame_of
 from fedstein.stein.kernels import centred
 from fedstein.stein.svgd import tilted_direction
@@ -130,20 +130,25 @@ def natural_sums(zeros: Callable[[Any], Arrays], full: bool) -> Sums:
 
     def tilted(server: Arrays) -> Arrays:
         particles = np.asarray(server["particles"])
-        wide = particles.astype(np.float64)
-        pulled = wide @ server["precision"] if full else wide * server["precision"]
-        return {"site_score": np.asarray(server["eta"] - pulled, particles.dtype)}
+        precision = server["precision"]
+        pulled = particles.astype(np.float64) @ precision if full else particles * precision
+        return {"site_score": np.subtract(server["eta"], pulled, out=pulled).astype(particles.dtype)}
 
-    def cavity(server: Arrays, accepted: Arrays | None) -> Arrays:
+    def cavity(server: Arrays, accepted: Own | None) -> Arrays:
         dtype = server["particles"].dtype
-        own = accepted or dict.fromkeys(SHARED, np.float64(0))
-        return {name: (server[name] - np.asarray(own[name])).astype(dtype) for name in SHARED}
+        others = {name: server[name] - np.asarray(accepted[name]) if accepted else server[name] for name in SHARED}
+        return {name: array.astype(dtype) for name, array in others.items()}
 
-    def absorb(server: Arrays, accepted: Arrays | None, new: Arrays) -> Arrays:
-        before = {name: server[name] - np.asarray(accepted[name]) if accepted else server[name] for name in SHARED}
-        return {name: before[name] + np.asarray(new[name]) for name in SHARED}
+    def absorb(server: Arrays, accepted: Own | None, new: Arrays) -> Arrays:
+        def replaced(name: str) -> np.ndarray:
+            if not accepted:
+                return server[name] + np.asarray(new[name])
+            others = server[name] - np.asarray(accepted[name])
+            return np.add(others, np.asarray(new[name]), out=others)
 
-    def total(server: Arrays, accepted: Mapping[int, Arrays]) -> Arrays:
+        return {name: replaced(name) for name in SHARED}
+
+    def total(server: Arrays, accepted: Mapping[int, Own]) -> Arrays:
         sums = zeros(np.float64)
         for client in sorted(accepted):
             for name in SHARED:

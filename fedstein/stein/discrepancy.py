@@ -11,7 +11,7 @@ and all that does not depend on the scores is a *frame* that many scores can sha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import jax
@@ -29,9 +29,12 @@ from fedstein.stein.kernels import (
     count,
     dimension,
     gram_distances,
+    inner,
     rbf_kernel,
     same_shape,
 )
+
+TOGETHER = 8  # scores that one pass over memory adds up
 
 
 class Frame(NamedTuple):
@@ -98,10 +101,13 @@ def frame_of(offset: Particles, bandwidth: Array | float | None = None) -> Frame
 
 
 def ksd_in(frame: Frame, scores: Particles) -> Array:
-    """KSD of scores in a frame that is there already: N^2 ksd = <s, K s + 2 R> + trace."""
-    pulled = combine([(frame.kernel, scores)])
-    against = jax.tree.map(lambda k, r: k + 2 * r, pulled, frame.repulsion)
-    return (_dot(scores, against) + frame.trace) / frame.kernel.shape[0] ** 2
+    """KSD of scores in a frame that is there already: N^2 ksd = <K, S S'> + 2 <s, R> + trace.
+
+    By the Gram matrix of the scores, which is N x N, so that K s, as large as the scores, never comes into being.
+    """
+    scores = jax.lax.optimization_barrier(scores)  # else XLA's CPU compiler makes them anew inside the products
+    squared = jnp.sum(frame.kernel * inner(scores, scores))
+    return (squared + 2 * _dot(scores, frame.repulsion) + frame.trace) / frame.kernel.shape[0] ** 2
 
 
 def kernel_of(particles: Particles) -> Array:
@@ -112,7 +118,8 @@ def kernel_of(particles: Particles) -> Array:
 
 def norm_in(kernel: Array, scores: Particles) -> Array:
     """(1/N^2) sum_ij k_ij s_i . s_j: the squared RKHS norm of the smoothed scores, without the repulsion of KSD."""
-    return _dot(scores, combine([(kernel, scores)])) / kernel.shape[0] ** 2
+    scores = jax.lax.optimization_barrier(scores)
+    return jnp.sum(kernel * inner(scores, scores)) / kernel.shape[0] ** 2
 
 
 def mean_hips(particles: Particles, scores: Sequence[Particles], bandwidth: Array | float | None = None) -> list[Array]:
@@ -125,8 +132,8 @@ def mean_hips(particles: Particles, scores: Sequence[Particles], bandwidth: Arra
     scores = [same_shape(particles, score) for score in scores]
     check_bandwidth(bandwidth)
     total = scores[0]
-    for more in scores[1:]:
-        total = _add(total, more)
+    for at in range(1, len(scores), TOGETHER):
+        total = _add(total, *scores[at : at + TOGETHER])
     against, constant = _against_mean(particles, total, 1.0 / len(scores), bandwidth)
     n2 = count(particles) ** 2
     return [(_dot_jit(s, against) + constant) / n2 for s in scores]
@@ -147,4 +154,4 @@ def _dot(a: Particles, b: Particles) -> Array:
 
 
 _dot_jit = jax.jit(_dot)
-_add = jax.jit(partial(jax.tree.map, jnp.add))
+_add = jax.jit(partial(jax.tree.map, lambda first, *others: reduce(jnp.add, others, first)))

@@ -109,15 +109,24 @@ def squared_distances(a: Particles, b: Particles | None = None) -> Array:
     return gram_distances(a, None if b is None else jax.tree.map(jnp.subtract, b, mean))
 
 
-def gram_distances(a: Particles, b: Particles | None = None, b_norms: Array | None = None) -> Array:
-    """``squared_distances`` for arrays that are near the origin already; ``b_norms`` where they are known."""
-    norms = squared_norms(a)
+def gram_distances(
+    a: Particles, b: Particles | None = None, b_norms: Array | None = None, a_norms: Array | None = None
+) -> Array:
+    """``squared_distances`` for arrays that are near the origin already; norms where they are known."""
     if b is None:
-        # In exact arithmetic D_ii = 0 and its gradient vanishes: the mask says so instead of leaving rounding there.
-        off_diagonal = 1 - jnp.eye(norms.shape[0], dtype=norms.dtype)
-        return jnp.maximum(norms[:, None] + norms[None, :] - 2 * inner(a, a), 0) * off_diagonal
+        return own_distances(a)[0]
+    a_norms = squared_norms(a) if a_norms is None else a_norms
     b_norms = squared_norms(b) if b_norms is None else b_norms
-    return jnp.maximum(norms[:, None] + b_norms[None, :] - 2 * inner(a, b), 0)
+    return jnp.maximum(a_norms[:, None] + b_norms[None, :] - 2 * inner(a, b), 0)
+
+
+def own_distances(a: Particles) -> tuple[Array, Array]:
+    """``gram_distances`` of particles among themselves, and their squared norms: the diagonal of the Gram matrix."""
+    products = inner(a, a)
+    norms = jnp.diagonal(products)
+    # In exact arithmetic D_ii = 0 and its gradient vanishes: the mask says so instead of leaving rounding there.
+    off_diagonal = 1 - jnp.eye(norms.shape[0], dtype=norms.dtype)
+    return jnp.maximum(norms[:, None] + norms[None, :] - 2 * products, 0) * off_diagonal, norms
 
 
 def rbf_kernel(squared: Array, bandwidth: Array | float) -> Array:

@@ -20,6 +20,7 @@ from fedstein.stein.kernels import (
     count,
     dimension,
     gram_distances,
+    own_distances,
     rbf_kernel,
     same_shape,
 )
@@ -65,13 +66,13 @@ def tilted_direction(
     outer product.
     """
     n = count(particles)
-    squared = gram_distances(particles)
+    squared, own_norms = own_distances(particles)
     h = median_bandwidth(squared) if bandwidth is None else bandwidth
     kernel = rbf_kernel(squared, h)
     on_particles = (2 / h) * (jnp.diag(jnp.sum(kernel, axis=1)) - kernel)
     terms = [] if scores is None else [(kernel, scores)]
     for centres, sign, norms in mixtures:
-        apart = gram_distances(particles, centres, norms)
+        apart = gram_distances(particles, centres, norms, own_norms)
         weights = sign * pull(apart, kde_bandwidth, density, kde_dim or dimension(particles))
         terms.append((kernel @ weights, centres))
         on_particles = on_particles - kernel * jnp.sum(weights, axis=1)[None, :]

@@ -26,9 +26,10 @@ time.sleep(600)
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 OWNER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from fedstein.engines.flower.groups import Supervisor
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would we
 owner = Supervisor()
 program = owner.start("x", [sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]), {})
 print(program.group, flush=True)

@@ -168,7 +168,7 @@ def pooled_svgd(target: Pooled, start: np.ndarray, steps: int = 600) -> np.ndarr
         return np.asarray(jax.lax.fori_loop(0, steps, step, (theta, optimiser.init(theta)))[0])
 
 
-def test_one_file_imports_numpyro_and_only_when_it_runs() -> None:
+def test_numpyro_is_imported_only_where_it_is_needed_and_when_it_runs() -> None:
     root = Path(fedstein.__file__).parent
     for file in root.rglob("*.py"):
         tree = ast.parse(file.read_text("utf-8"))
@@ -177,5 +177,5 @@ def test_one_file_imports_numpyro_and_only_when_it_runs() -> None:
                 [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "") or ""]
             )
             if isinstance(node, (ast.Import, ast.ImportFrom)) and any(n.split(".")[0] == "numpyro" for n in names):
-                assert file.relative_to(root).as_posix() == "reference/nuts.py"
+                assert file.relative_to(root).as_posix() in ("reference/nuts.py", "bench/peers.py")
                 assert node not in tree.body

@@ -216,9 +216,14 @@ def test_folders_from_before_there_was_a_choice_are_the_servers(run, make, tmp_p
 
 def test_an_old_checkpoint_has_the_fingerprint_it_had(make):
     config = make().config
-    bare = config.to_toml().replace('where = "server"\n', "")
+    bare = config.to_toml()
+    for line in ('where = "server"\n', 'device = "auto"\n', "budget = 4096\n"):
+        assert line in bare
+        bare = bare.replace(line, "")
     assert checkpoint.fingerprint(config) == hashlib.sha256(bare.encode()).hexdigest()
     assert checkpoint.fingerprint(make(CLIENTS).config) != checkpoint.fingerprint(config)
+    assert checkpoint.fingerprint(make("engine.budget=7").config) == checkpoint.fingerprint(config)
+    assert checkpoint.fingerprint(make("engine.device=cpu").config) != checkpoint.fingerprint(config)
 
 
 class Quiet:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedstein.algorithms.base import Arrays
 from fedstein.client import ClientProgram
+from fedstein.engines.attic import Attic
 from fedstein.engines.base import ClientInfo
 from fedstein.engines.flower.letters import BadLetter, Shapes, digest, shapes_of, value
 from fedstein.engines.flower.office import Office, Outcome
@@ -26,7 +27,8 @@ class FlowerEngine:
 
     def __init__(self, office: Office, program: ClientProgram, inputs: int):
         self.office, self.program = office, program
-        self.states: dict[int, State] = {}
+        self.attic = Attic((office.settings.budget or 0) << 20)
+        self.states: dict[int, Mapping[str, jax.Array]] = {}
         self.changed: set[int] = set()
         self.bad: dict[int, int] = {}  # bad replies of each client since it was last left out
         self.until: dict[int, int] = {}  # the last round that a client is left out of
@@ -49,6 +51,9 @@ class FlowerEngine:
     @property
     def like(self) -> State:
         return self._like
+
+    def keep(self, state: State) -> Mapping[str, jax.Array]:
+        return self.attic.keep(state)
 
     def ask(self, number: int, broadcast: Arrays, candidates: Sequence[int]) -> dict[int, Arrays]:
         self._broadcast = (broadcast, digest(broadcast))
@@ -94,7 +99,7 @@ class FlowerEngine:
         for client in clients:
             self.office.receipts[client] = (number, self._receipts[client])
             if self._like:
-                self.states[client] = self._updates[client]
+                self.states[client] = self.keep(self._updates[client])
                 self.changed.add(client)
         self._receipts.clear()
         self._updates.clear()

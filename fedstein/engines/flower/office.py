@@ -8,7 +8,7 @@ drops that, and one whose update was accepted keeps it, without a message of its
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedstein.algorithms.base import Arrays
@@ -35,7 +35,6 @@ from fedstein.engines.flower.post import Post, Trouble
 from fedstein.engines.flower.roster import Roster
 from fedstein.errors import FedsteinError
 from fedstein.runs.config import EngineSection
-from fedstein.sites.base import State
 
 LOOKS = (0.05, 0.5)  # seconds between two looks for replies, at first and at most; each is work for the link
 MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
@@ -78,7 +77,7 @@ class Office:
         self.setup_receipt = ""
         self.set_up: set[int] = set()  # clients that were sent the set-up arrays
         self.receipts: dict[int, tuple[int, str]] = {}
-        self.sites: dict[int, State] = {}  # what a client that lost its site can get back
+        self.sites: dict[int, Mapping[str, Any]] = {}  # what a client that lost its site can get back
         self.restorable = False
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedstein.report.theory import draw_theory
 from fedstein.reproduce.arms import ARMS
-from fedstein.reproduce.plan import SETTINGS, Job
+from fedstein.reproduce.plan import SETTINGS
 from fedstein.reproduce.theory.run import EPSILON, EVERY, LENGTHS, SETTING, TheoryJob
 from fedstein.reproduce.theory.tables import (
     INDICATORS,
@@ -25,7 +25,7 @@ from fedstein.runs.files import disk_errors, write_bytes
 NAMES = {"ksd": "KSD", "hip": "HIP", "rate": "hip(s̃_k, s_global)"}
 
 
-def write_theory(jobs: Sequence[TheoryJob], folders: Mapping[Job, Path], out: Path, command: str) -> list[str]:
+def write_theory(jobs: Sequence[TheoryJob], folders: Mapping[TheoryJob, Path], out: Path, command: str) -> list[str]:
     """Returns a few lines for the terminal."""
     looks = [seen for job in jobs for seen in read_looks(job, folders[job])]
     clients = [row for seen in looks for row in client_rows(seen)]

@@ -12,16 +12,40 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import tomli_w
 
 from fedstein.errors import FedsteinError
-from fedstein.reproduce.plan import Job
 from fedstein.runs.files import disk_errors, write_bytes
 
 POLL = 0.3  # seconds
+LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # what NumPy's products go by
 
-Command = Callable[[Job, Path, int], list[str]]  # job, its folder, threads -> what to start
+
+class Job(Protocol):
+    """One run of several."""
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        ...
+
+    @property
+    def rounds(self) -> int: ...
+
+    @property
+    def weight(self) -> float:
+        """About how much work it is, for the time left."""
+        ...
+
+    def config(self, threads: int) -> dict[str, Any]:
+        """The raw config, for a process with that many threads."""
+        ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+Command = Callable[[Any, Path, int], list[str]]  # job, its folder, threads -> what to start
 
 
 def run_or_resume(job: Job, folder: Path, threads: int) -> list[str]:
@@ -40,13 +64,10 @@ def run_or_resume(job: Job, folder: Path, threads: int) -> list[str]:
 class Working:
     """A job that is under way."""
 
-    def __init__(self, job: Job, folder: Path, command: Sequence[str], cache: Path):
+    def __init__(self, job: Job, folder: Path, command: Sequence[str], threads: int):
         self.job, self.folder = job, folder
-        environment = {
-            **os.environ,
-            "JAX_COMPILATION_CACHE_DIR": str(cache),  # the seeds of one setting compile once
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-        }
+        # Processes that each take every core would wait for each other.
+        environment = {**dict.fromkeys(LIBRARIES, str(threads)), **os.environ}
         self.log = folder.with_name(f"{folder.name}.log")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -73,16 +94,19 @@ class Working:
 
 
 def work_off(
-    jobs: Sequence[Job],
-    out: Path,
+    jobs: Sequence[AnyJob],
+    place: Path,
     workers: int,
     on_progress: Callable[[float, str], None],
     command: Command = run_or_resume,
-) -> dict[Job, Path]:
-    """Run what is not finished yet; ``on_progress`` gets the share of the work that is done and what is under way."""
-    folders = {job: out / "runs" / job.name for job in jobs}
-    with disk_errors(out):
-        (out / "runs").mkdir(parents=True, exist_ok=True)
+) -> dict[AnyJob, Path]:
+    """Run what is not finished yet, each in a folder of its own in ``place``.
+
+    ``on_progress`` gets the share of the work that is done and what is under way.
+    """
+    folders = {job: place / job.name for job in jobs}
+    with disk_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
     waiting = [job for job in jobs if not is_finished(folders[job])]
     threads = max(1, (os.cpu_count() or 1) // workers)
     whole = sum(job.weight for job in jobs)
@@ -92,7 +116,7 @@ def work_off(
             while waiting or working:
                 while waiting and len(working) < workers:
                     job = waiting.pop(0)
-                    working.append(Working(job, folders[job], command(job, folders[job], threads), out / ".jax-cache"))
+                    working.append(Working(job, folders[job], command(job, folders[job], threads), threads))
                 time.sleep(POLL)
                 working = [entry for entry in working if not entry.done()]
                 left = sum(job.weight for job in waiting)

@@ -1,0 +1,111 @@
+"""How cost grows with the clients K, the particles N and the parameters d; exponents fitted on the upper half."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedstein.bench.clock import Case, OnCase, Timing, measure
+from fedstein.bench.crowd import FEATURES, crowd
+from fedstein.models import blr
+from fedstein.protocol import first, play_round
+from fedstein.stein.adagrad import AdaGrad
+from fedstein.stein.svgd import tilted_direction
+from fedstein.stein.walk import walk
+
+POOL = 100
+CLIENTS, FEW_CLIENTS = (10, 30, 100, 300, 1000, 3000, 10_000), (10, 100, 1000)
+PARTICLES, FEW_PARTICLES = (10, 20, 50, 100, 200, 500), (10, 50, 200)
+PARAMETERS, FEW_PARAMETERS = (100, 1000, 10_000, 100_000, 1_000_000), (100, 10_000, 1_000_000)
+
+
+class Curve(NamedTuple):
+    """Milliseconds by size; ``exponent`` is the slope of log time over log size, from the middle size on."""
+
+    name: str
+    axis: str
+    sizes: list[int]
+    times: list[Timing]
+
+    @property
+    def exponent(self) -> float:
+        start = (len(self.sizes) - 1) // 2
+        x, y = (np.log(values[start:]) for values in (self.sizes, [timing.best for timing in self.times]))
+        return float(np.polyfit(x, y, 1)[0])
+
+
+def measure_growth(repeats: int, quick: bool, threads: int, on_case: OnCase) -> list[Curve]:
+    clients = FEW_CLIENTS if quick else CLIENTS
+    return [
+        over_clients("KSD round, every client asked", clients, 0, repeats, threads, on_case),
+        over_clients(
+            f"KSD round, a pool of {POOL}", [k for k in clients if k >= POOL], POOL, repeats, threads, on_case
+        ),
+        over_particles(FEW_PARTICLES if quick else PARTICLES, repeats, on_case),
+        over_parameters(FEW_PARAMETERS if quick else PARAMETERS, repeats, on_case),
+    ]
+
+
+def over_clients(name: str, sizes: Sequence[int], pool: int, repeats: int, threads: int, on_case: OnCase) -> Curve:
+    """Whole rounds of the BLR, N = 20, 500 rows a client."""
+    cases = []
+    for clients in sizes:
+        on_case(f"{name}: {clients} clients")
+        cases.append(Case(str(clients), rounds_of(clients, pool, threads), again=False))
+    few = min(repeats, 3) if pool == 0 else repeats
+    found = measure(cases, few, on_case)
+    return Curve(name, "clients K", list(sizes), [found[str(k)] for k in sizes])
+
+
+def rounds_of(clients: int, pool: int, threads: int) -> Callable[[], Array]:
+    parts = crowd(clients, pool if pool < clients else 0, threads)
+    state = first(parts)
+
+    def one() -> Array:
+        nonlocal state
+        state, _ = play_round(parts, state)
+        return state.server["particles"]
+
+    return one
+
+
+def over_particles(sizes: Sequence[int], repeats: int, on_case: OnCase) -> Curve:
+    """SVGD steps of the BLR on 100 rows."""
+    model, rule = blr(FEATURES), AdaGrad(0.05, 1e-9)
+    x, y = jnp.asarray(np.random.default_rng(0).standard_normal((100, FEATURES + 1), np.float32)), jnp.arange(100) % 2
+    steps = 20
+
+    @jax.jit
+    def run(particles: Array, x: Array, y: Array) -> object:
+        def score(_: Array, theta: tuple[Array, ...]) -> tuple[Array, ...]:
+            return jax.tree.map(jnp.add, model.likelihood_score(theta, x, y, jnp.ones(100)), model.prior_score(theta))
+
+        return walk(steps, model.split(particles), score, (), tilted_direction, rule)[0]
+
+    def case(n: int) -> Case:
+        start = model.init(jax.random.key(0), n)
+        return Case(str(n), lambda: run(start, x, y), steps)
+
+    found = measure([case(n) for n in sizes], repeats, on_case)
+    return Curve(f"SVGD step, d = {model.dim}", "particles N", list(sizes), [found[str(n)] for n in sizes])
+
+
+def over_parameters(sizes: Sequence[int], repeats: int, on_case: OnCase) -> Curve:
+    """SVGD steps on a standard normal, whose score costs nothing: what is left is SVGD itself."""
+    steps, rule = 5, AdaGrad(1e-3, 1e-6)
+
+    @jax.jit
+    def run(particles: Array) -> object:
+        return walk(steps, (particles,), None, (), tilted_direction, rule, linear=-1.0)[0]
+
+    def case(dim: int) -> Case:
+        start = jax.random.normal(jax.random.key(0), (20, dim))
+        return Case(str(dim), lambda: run(start), steps)
+
+    found = measure([case(d) for d in sizes], repeats, on_case)
+    return Curve("SVGD step, N = 20", "parameters d", list(sizes), [found[str(d)] for d in sizes])

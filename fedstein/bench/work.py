@@ -1,0 +1,135 @@
+"""One benchmark from beginning to end: its parts in order, and one document of what they found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedstein.bench.clock import OnCase, Timing, ratio
+from fedstein.bench.goals import judge
+from fedstein.bench.growth import POOL, Curve, measure_growth
+from fedstein.bench.rounds import PHASES, Rounds, measure_rounds
+from fedstein.bench.startup import Startup, measure_startup
+from fedstein.bench.steps import Steps, measure_steps
+
+FORMAT = 1
+PACKAGES = ("jax", "jaxlib", "numpy", "blackjax", "numpyro", "torch")
+
+
+class Repeats:
+    """How often each part is repeated: enough that the least disturbed repeat is one."""
+
+    def __init__(self, quick: bool):
+        self.steps, self.rounds, self.growth, self.startup = (5, 2, 3, 2) if quick else (15, 5, 5, 3)
+
+
+def bench(quick: bool, threads: int, on_case: OnCase) -> dict[str, Any]:
+    """Everything that is measured, as plain values."""
+    began, repeats = time.perf_counter(), Repeats(quick)
+    steps = measure_steps(repeats.steps, on_case)
+    rounds = measure_rounds((27,) if quick else (27, 120), repeats.rounds, quick, threads, on_case)
+    curves = measure_growth(repeats.growth, quick, threads, on_case)
+    startup = measure_startup(repeats.startup, quick, threads, on_case)
+    return document(quick, threads, steps, rounds, curves, startup, time.perf_counter() - began)
+
+
+def document(
+    quick: bool, threads: int, steps: Steps, rounds: Rounds, curves: list[Curve], startup: Startup, seconds: float
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "quick": quick,
+        "machine": {**machine(), "threads": threads},
+        "seconds": seconds,
+        "steps": {name: timing.document() for name, timing in steps.times.items()},
+        "rounds": [
+            {
+                "name": row.name,
+                **{phase: Timing(row.phases[phase], row.phases[phase]).middle for phase in PHASES},
+                **row.whole.document(),
+                "products": rounds.floors[row.name],
+            }
+            for row in rounds.rounds
+        ],
+        "growth": [
+            {
+                "name": curve.name,
+                "axis": curve.axis,
+                "sizes": curve.sizes,
+                "times": [timing.document() for timing in curve.times],
+                "exponent": curve.exponent,
+            }
+            for curve in curves
+        ],
+        "startup": started(startup),
+        "ratios": {name: each.document() for name, each in {**steps.ratios, **rounds.ratios}.items()},
+    }
+    peers = [found["ratios"].get(f"{peer} / Fedstein, BLR") for peer in ("BlackJAX", "NumPyro")]
+    if all(peers):
+        found["ratios"]["best peer / Fedstein, BLR"] = {
+            key: min(peer[key] for peer in peers if peer) for key in ("min", "median")
+        }
+    pooled = next((curve for curve in curves if str(POOL) in curve.name and curve.axis == "clients K"), None)
+    if pooled and {100, 10_000} <= set(pooled.sizes):
+        few, many = (pooled.times[pooled.sizes.index(k)] for k in (100, 10_000))
+        found["ratios"]["K = 10,000 / K = 100, pool 100"] = ratio(many, few).document()
+    found["goals"] = [
+        {
+            "name": verdict.goal.name,
+            "limit": verdict.goal.limit,
+            "at_least": verdict.goal.at_least,
+            "unit": verdict.goal.unit,
+            "got": verdict.got,
+            "median": verdict.middle,
+            "reached": verdict.reached,
+        }
+        for verdict in judge(found)
+    ]
+    return found
+
+
+def started(startup: Startup) -> dict[str, Any]:
+    crowds: dict[str, Any] = {str(k): dict(found) for k, found in startup.crowds.items()}
+    if {"100", "10000"} <= set(crowds):
+        crowds["ratio"] = crowds["10000"]["peak"] / crowds["100"]["peak"]
+    return {
+        "imports": {**startup.imports, "all": startup.imports["fedstein"] + startup.imports["fit"]},
+        "cold": {name: run._asdict() for name, run in startup.cold.items()},
+        "warm": {name: run._asdict() for name, run in startup.warm.items()},
+        "crowds": crowds,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    import jax
+
+    return {
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "device": jax.devices()[0].platform,
+        "packages": {name: found for name in PACKAGES if (found := installed(name))},
+    }
+
+
+def processor() -> str:
+    """Its name as the system has it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

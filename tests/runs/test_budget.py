@@ -1,0 +1,65 @@
+"""Whole runs with room for hardly any site: the same files, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstein.runs import runner
+from fedstein.runs.config import merge, resolve
+from fedstein.runs.wiring import facts_of, wire
+
+SETTINGS = [
+    "partition.clients=6",
+    "partition.rows_per_client=40",
+    "selection.kind=random",
+    "rounds=12",
+    "algorithm.particles=5",
+    "engine.threads=1",
+    "checkpoint.every=3",
+]
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
+
+
+@pytest.mark.parametrize(("sites", "room"), [("curvature", 15_000), ("particles", 2_000)])  # for one site and a bit
+def test_a_run_with_hardly_any_memory_has_the_same_bits(sites: str, room: int, covertype: Any, tmp_path: Path):
+    config, _ = resolve(merge({}, [*SETTINGS, f"sites.kind={sites}"]), facts_of(covertype))
+    runner.start(wire(config, covertype), tmp_path / "roomy", lambda record: None)
+    wired = wire(config, covertype)
+    wired.engine.attic.budget = room
+    runner.start(wired, tmp_path / "tight", lambda record: None)
+    assert wired.engine.attic.out() > 0
+    assert lines(tmp_path / "roomy") == lines(tmp_path / "tight")
+    for name in ("posterior.safetensors", "config.toml"):
+        assert (tmp_path / "roomy" / name).read_bytes() == (tmp_path / "tight" / name).read_bytes()
+
+
+def test_a_resumed_run_reads_its_sites_into_the_budget(covertype: Any, tmp_path: Path):
+    config, _ = resolve(merge({}, SETTINGS), facts_of(covertype))
+    runner.start(wire(config, covertype), tmp_path / "whole", lambda record: None)
+
+    def stop(record: Any) -> None:
+        if record["round"] == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.start(wire(config, covertype), tmp_path / "cut", stop)
+    seen: list[int] = []
+
+    def tight(folder: Any, config: Any) -> Any:
+        wired = runner.in_process(folder, config)
+        wired.engine.attic.budget = 15_000
+        seen.append(0)
+        return wired
+
+    folder, config = runner.open_run(tmp_path / "cut")
+    runner.resume(folder, config, lambda done, changes: seen.append(done), lambda record: None, tight)
+    assert seen == [0, 6]
+    assert lines(tmp_path / "whole") == lines(tmp_path / "cut")
