@@ -71,9 +71,9 @@ def inputs_of(rotation: Rotation) -> int:
 
 def rotate(rotation: Rotation, x: np.ndarray) -> np.ndarray:
     """Rows x inputs -> the same rows in the basis, x Q."""
-    wide = x.astype(np.float64)
     if "u" in rotation:
-        return (wide @ rotation["u"]).astype(x.dtype)
+        return x @ rotation["u"].astype(x.dtype)
+    wide = x.astype(np.float64)
     return (wide - (wide @ rotation["v"]) @ rotation["t"] @ rotation["v"].T).astype(x.dtype)
 
 

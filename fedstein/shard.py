@@ -35,12 +35,17 @@ def padded_length(rows: int) -> int:
 
 def make_shard(x: np.ndarray, y: np.ndarray) -> Shard:
     """Pad and put on the device; floats take JAX's default precision."""
-    missing = padded_length(len(x)) - len(x)
-    # Padding repeats a real row: its weight is zero, but a gradient through log(0) would be NaN all the same.
-    x, y = np.pad(x, ((0, missing), (0, 0)), mode="edge"), np.pad(y, (0, missing), mode="edge")
     floating = jnp.result_type(float)
-    labels = jnp.asarray(y, jnp.int32 if np.issubdtype(y.dtype, np.integer) else floating)
-    return Shard(jnp.asarray(x, floating), labels, np.int32(len(x) - missing))
+    labels = np.int32 if np.issubdtype(y.dtype, np.integer) else floating
+    return Shard(jnp.asarray(padded(x, floating)), jnp.asarray(padded(y, labels)), np.int32(len(x)))
+
+
+def padded(rows: np.ndarray, dtype: Any) -> np.ndarray:
+    """With its last row repeated: its weight is zero, but a gradient through log(0) would be NaN all the same."""
+    found = np.empty((padded_length(len(rows)), *rows.shape[1:]), dtype)
+    found[: len(rows)] = rows
+    found[len(rows) :] = rows[-1:]
+    return found
 
 
 def whole(shard: Shard) -> Batch:

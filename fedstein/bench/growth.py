@@ -19,6 +19,7 @@ from fedstein.stein.svgd import tilted_direction
 from fedstein.stein.walk import walk
 
 POOL = 100
+POOLED = f"a pool of {POOL}"
 CLIENTS, FEW_CLIENTS = (10, 30, 100, 300, 1000, 3000, 10_000), (10, 100, 1000)
 PARTICLES, FEW_PARTICLES = (10, 20, 50, 100, 200, 500), (10, 50, 200)
 PARAMETERS, FEW_PARAMETERS = (100, 1000, 10_000, 100_000, 1_000_000), (100, 10_000, 1_000_000)
@@ -41,29 +42,34 @@ class Curve(NamedTuple):
 
 def measure_growth(repeats: int, quick: bool, threads: int, on_case: OnCase) -> list[Curve]:
     clients = FEW_CLIENTS if quick else CLIENTS
+    pooled = [k for k in clients if k >= POOL]
     return [
-        over_clients("KSD round, every client asked", clients, 0, repeats, threads, on_case),
-        over_clients(
-            f"KSD round, a pool of {POOL}", [k for k in clients if k >= POOL], POOL, repeats, threads, on_case
-        ),
+        over_clients("every client asked", clients, 0, False, repeats, threads, on_case),
+        over_clients(POOLED, pooled, POOL, True, repeats, threads, on_case),
+        over_clients(f"{POOLED}, rows made when asked", pooled, POOL, False, repeats, threads, on_case),
         over_particles(FEW_PARTICLES if quick else PARTICLES, repeats, on_case),
         over_parameters(FEW_PARAMETERS if quick else PARAMETERS, repeats, on_case),
     ]
 
 
-def over_clients(name: str, sizes: Sequence[int], pool: int, repeats: int, threads: int, on_case: OnCase) -> Curve:
-    """Whole rounds of the BLR, N = 20, 500 rows a client."""
+def over_clients(
+    name: str, sizes: Sequence[int], pool: int, there: bool, repeats: int, threads: int, on_case: OnCase
+) -> Curve:
+    """Whole KSD rounds of the BLR, N = 20, 500 rows a client; ``there``: everybody's rows are in memory beforehand."""
     cases = []
     for clients in sizes:
         on_case(f"{name}: {clients} clients")
-        cases.append(Case(str(clients), rounds_of(clients, pool, threads), again=False))
+        cases.append(Case(str(clients), rounds_of(clients, pool, there, threads), again=False))
     few = min(repeats, 3) if pool == 0 else repeats
     found = measure(cases, few, on_case)
     return Curve(name, "clients K", list(sizes), [found[str(k)] for k in sizes])
 
 
-def rounds_of(clients: int, pool: int, threads: int) -> Callable[[], Array]:
+def rounds_of(clients: int, pool: int, there: bool, threads: int) -> Callable[[], Array]:
     parts = crowd(clients, pool if pool < clients else 0, threads)
+    if there:
+        for shard in parts.engine.shards:  # type: ignore[attr-defined]
+            jax.block_until_ready(shard.x)
     state = first(parts)
 
     def one() -> Array:

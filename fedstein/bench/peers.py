@@ -45,10 +45,14 @@ def numpyro_cases(label: str, problem: Problem, steps: int) -> list[Case]:
     if not find_spec("numpyro"):
         return []
     from numpyro.contrib.einstein import SVGD, RBFKernel
+    from numpyro.infer import init_to_sample
     from numpyro.optim import RMSProp
 
     count = next(iter(problem.particles.values())).shape[0]
-    svgd = SVGD(problem.numpyro_model, RMSProp(problem.step_size), RBFKernel(), num_stein_particles=count)
+    start = {"init_loc_fn": init_to_sample}  # its default draws many times over, which takes a minute for a network
+    svgd = SVGD(
+        problem.numpyro_model, RMSProp(problem.step_size), RBFKernel(), num_stein_particles=count, guide_kwargs=start
+    )
     state = svgd.init(jax.random.key(0), problem.x, problem.y)
     return both_ways(f"NumPyro, {label}", lambda s, x, y: svgd.update(s, x, y)[0], state, problem, steps)
 

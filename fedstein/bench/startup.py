@@ -26,7 +26,7 @@ fedstein.fit; fit_done = time.perf_counter()
 print(json.dumps({"jax": jax_done - began, "fedstein": fedstein_done - jax_done, "fit": fit_done - fedstein_done}))
 """
 CROWD = """
-import json, resource, sys
+import json, sys
 from fedstein.bench.crowd import crowd
 from fedstein.protocol import first, play_round
 clients, rounds, threads, budget = map(int, sys.argv[1:])
@@ -34,7 +34,8 @@ parts = crowd(clients, 100, threads, budget)
 state = first(parts)
 for _ in range(rounds):
     state, record = play_round(parts, state)
-print(json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "sites": len(state.accepted)}))
+from fedstein.bench.startup import peak_of
+print(json.dumps({"peak": peak_of("self"), "sites": len(state.accepted)}))
 """
 
 
@@ -70,7 +71,7 @@ def measure_startup(repeats: int, quick: bool, threads: int, on_case: OnCase) ->
     for clients in CROWDS[:1] if quick else CROWDS:
         on_case(f"memory with {clients} clients")
         words = [str(clients), str(CROWD_ROUNDS), str(threads), str(CROWD_BUDGET)]
-        crowds[clients] = json.loads(child(["-c", CROWD, *words]))
+        crowds[clients] = json.loads(child(["-c", CROWD, *words], NPROC=str(threads)))
     return Startup(imports, cold, warm, crowds)
 
 
@@ -80,8 +81,8 @@ def environment(cache: Path | None = None) -> dict[str, str]:
     return kept | ({"FEDSTEIN_CACHE": str(cache)} if cache else {})
 
 
-def child(words: list[str]) -> str:
-    done = subprocess.run([sys.executable, *words], env=environment(), capture_output=True, text=True)
+def child(words: list[str], **variables: str) -> str:
+    done = subprocess.run([sys.executable, *words], env=environment() | variables, capture_output=True, text=True)
     if done.returncode:
         raise FedsteinError(f"a process of the benchmark failed: {done.stderr.strip()[-500:]}")
     return done.stdout
@@ -98,13 +99,26 @@ def first_run(folder: Path, name: str, settings: tuple[str, ...], threads: int) 
     )
     assert process.stdout is not None
     assert process.stderr is not None
+    peak = 0
     for line in process.stdout:
         if line.startswith("round 1/") and not seen:
             seen = time.perf_counter() - began
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode or not seen:
-        raise FedsteinError(f"a run of the benchmark failed: {process.stderr.read().strip()[-500:]}")
-    process.stderr.close()
+        peak = max(peak, peak_of(process.pid))
+    complaint = process.stderr.read()
     process.stdout.close()
-    return Run(seen, time.perf_counter() - began, usage.ru_maxrss * 1024)
+    process.stderr.close()
+    if process.wait() or not seen:
+        raise FedsteinError(f"a run of the benchmark failed: {complaint.strip()[-500:]}")
+    return Run(seen, time.perf_counter() - began, peak)
+
+
+def peak_of(process: int | str) -> int:
+    """The most memory that a process has had so far, in bytes; 0 where the system does not say.
+
+    Not what the system says of children that have ended: that starts with what their parent had when it made them.
+    """
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)

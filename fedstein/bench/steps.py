@@ -81,6 +81,7 @@ def bnn_cases() -> list[Case]:
         Case("Fedstein, BNN", fedstein_steps(model, start, shard, rule, count), count),
         Case("Fedstein, BNN with KDE terms", fedstein_steps(model, start, shard, rule, count, other), count),
         Case("Fedstein, BNN as a model of one's own", fedstein_steps(written, start, shard, rule, count), count),
+        Case("BNN, the optimiser alone", optimiser_steps(model, start, other, rule, count), count),
         *blackjax_cases("BNN", problem, 1),
         *numpyro_cases("BNN", problem, 1),
         *torch_bnn("BNN", named, x, y, scale, math.e),
@@ -112,6 +113,22 @@ def fedstein_steps(
 
     key = jax.random.key(9)
     return lambda: run(start, local, shard, key)
+
+
+def optimiser_steps(model: Model, start: Array, other: Array, rule: AdaGrad, steps: int) -> Any:
+    """What a step does beyond its products: read what phi is made of, history and particles; write the last two."""
+
+    @jax.jit
+    def run(particles: Array, first: Array, second: Array) -> Blocks:
+        def step(number: Array, carry: tuple[Blocks, Blocks]) -> tuple[Blocks, Blocks]:
+            theta, history = carry
+            phi = jax.tree.map(jnp.add, model.split(first), model.split(second))
+            return rule.step(number, theta, phi, history)
+
+        blocks = model.split(particles)
+        return jax.lax.fori_loop(0, steps, step, (blocks, rule.init(blocks)))[0]
+
+    return lambda: run(start, start, other)
 
 
 def own_network() -> Model:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedstein.bench.clock import OnCase, Timing, ratio
 from fedstein.bench.goals import judge
-from fedstein.bench.growth import POOL, Curve, measure_growth
+from fedstein.bench.growth import POOLED, Curve, measure_growth
 from fedstein.bench.rounds import PHASES, Rounds, measure_rounds
 from fedstein.bench.startup import Startup, measure_startup
 from fedstein.bench.steps import Steps, measure_steps
@@ -73,7 +73,7 @@ def document(
         found["ratios"]["best peer / Fedstein, BLR"] = {
             key: min(peer[key] for peer in peers if peer) for key in ("min", "median")
         }
-    pooled = next((curve for curve in curves if str(POOL) in curve.name and curve.axis == "clients K"), None)
+    pooled = next((curve for curve in curves if curve.name == POOLED), None)
     if pooled and {100, 10_000} <= set(pooled.sizes):
         few, many = (pooled.times[pooled.sizes.index(k)] for k in (100, 10_000))
         found["ratios"]["K = 10,000 / K = 100, pool 100"] = ratio(many, few).document()

@@ -144,8 +144,11 @@ def init_layers(key: Array, n: int, sizes: Sequence[int], start: str, precision:
     blocks: list[Array] = []
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         key_w, key_b = jax.random.split(jax.random.fold_in(key, layer))
-        w, b = jax.random.normal(key_w, (n, inputs * outputs)), jax.random.normal(key_b, (n, outputs))
-        blocks += [w / math.sqrt(inputs + 1), 0 * b] if start == "fan_in" else [w / precision**0.5, b / precision**0.5]
+        w = jax.random.normal(key_w, (n, inputs * outputs))
+        if start == "fan_in":
+            blocks += [w / math.sqrt(inputs + 1), jnp.zeros((n, outputs), w.dtype)]
+        else:
+            blocks += [w / precision**0.5, jax.random.normal(key_b, (n, outputs)) / precision**0.5]
     return tuple(blocks)
 
 
