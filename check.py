@@ -41,13 +41,15 @@ def main() -> None:
     call(python, "-m", "ruff", "check", ".")
     call(python, "-m", "mypy")
     marks = ["-m", "not slow"] if "--fast" in own else []
-    # Two workers with one XLA thread each; tests that need another count start their own processes.
+    # Three workers with one XLA thread each: for two cores, as one mostly waits for processes that a test has started.
     variables = {
         "NPROC": "1",
         "JAX_COMPILATION_CACHE_DIR": str(ENVIRONMENT / "jax-cache"),  # many tests start processes with equal programs
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
-    call(python, "-m", "pytest", "-n", "2", "--dist", "worksteal", *marks, *for_pytest, **variables)
+    call(
+        python, "-m", "pytest", "-n", "3", "--dist", "worksteal", "--durations", "40", *marks, *for_pytest, **variables
+    )
 
 
 if __name__ == "__main__":

@@ -111,6 +111,8 @@ def startup_table(startup: Mapping[str, Any]) -> Table:
         for when, label in (("cold", "nothing compiled yet"), ("warm", "second run")):
             run = startup[when][name]
             rows.append([f"{name}: first round, {label}", f"{run['first_round']:.1f} s"])
+        compiling = startup["cold"][name]["first_round"] - startup["warm"][name]["first_round"]
+        rows.append([f"{name}: what compiling takes of it", f"{compiling:.1f} s"])
         rows.append([f"{name}: peak memory of the run", f"{startup['cold'][name]['peak'] / 2**20:.0f} MiB"])
     for clients, found in startup["crowds"].items():
         if clients != "ratio":

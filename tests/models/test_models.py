@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -390,3 +391,59 @@ def test_far_out_logits_stay_finite() -> None:
     each = expit(theta[:, :-1].astype(float) @ x.T)
     np.testing.assert_allclose(np.exp(out[:, 1]), each.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(logsumexp(out, axis=1), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor", "blr"])
+def test_around_an_origin_it_is_the_likelihood_at_the_sum(kind: str, double: Any) -> None:
+    """The networks evaluate their first layer for offset and origin apart; the BLR adds them up."""
+    model = {
+        "classifier": models.bnn_classifier(4, 3, hidden=(5, 3)),
+        "regressor": models.bnn_regressor(4, hidden=(5,)),
+        "blr": models.blr(3),
+    }[kind]
+    draws = np.random.default_rng(3)
+    offset = model.split(jnp.asarray(draws.normal(size=(6, model.dim))))
+    origin = jax.tree.map(lambda block: block[0], model.split(jnp.asarray(draws.normal(size=(1, model.dim)))))
+    x, weights = jnp.asarray(draws.normal(size=(9, 4))), jnp.asarray(draws.uniform(size=9))
+    y = jnp.asarray(draws.normal(size=9)) if kind == "regressor" else jnp.asarray(draws.integers(0, 2, 9))
+    at = jax.tree.map(jnp.add, offset, origin)
+    if model.log_likelihood_around is not None:
+        np.testing.assert_allclose(
+            model.log_likelihood_around(offset, origin, x, y, weights),
+            model.log_likelihood(at, x, y, weights),
+            rtol=1e-12,
+        )
+    assert (model.log_likelihood_around is None) == (kind == "blr")
+    for got, expected in zip(
+        model.likelihood_score_around(offset, origin, x, y, weights),
+        model.likelihood_score(at, x, y, weights),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_large_model_of_ones_own_is_the_same_one_after_another(monkeypatch: pytest.MonkeyPatch, double: Any) -> None:
+    custom_module = import_module("fedstein.models.custom")  # the package's own name is the function
+
+    def built() -> Any:
+        return models.custom(
+            7,
+            log_prior=lambda theta: -0.5 * jnp.sum(theta**2),
+            log_likelihood=lambda theta, x, y: -jnp.cosh(x @ theta - y),
+            init=lambda key: jax.random.normal(key, (7,)),
+            predict=lambda theta, x: jnp.stack([x @ theta, jnp.zeros(len(x))], axis=1),
+            task="regression",
+        )
+
+    draws = np.random.default_rng(0)
+    blocks = (jnp.asarray(draws.normal(size=(5, 7))),)
+    x, y, weights = (jnp.asarray(draws.normal(size=shape)) for shape in ((8, 7), (8,), (8,)))
+    found = []
+    for large in (1000, 1):
+        monkeypatch.setattr(custom_module, "LARGE", large)
+        model = built()
+        found.append((model.likelihood_score(blocks, x, y, weights)[0], model.predict(blocks, x)))
+        loops = str(jax.make_jaxpr(lambda b, m=model: m.log_likelihood(b, x, y, weights))(blocks)).count("scan")
+        assert loops == (large == 1)
+    for together, apart in zip(*found, strict=True):
+        np.testing.assert_allclose(together, apart, rtol=1e-12)
