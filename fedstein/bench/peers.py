@@ -49,11 +49,11 @@ def numpyro_cases(label: str, problem: Problem, steps: int) -> list[Case]:
     from numpyro.optim import RMSProp
 
     count = next(iter(problem.particles.values())).shape[0]
-    start = {"init_loc_fn": init_to_sample}  # its default draws many times over, which takes a minute for a network
+    start = {"init_loc_fn": init_to_sample}  # its default draws many times over
     svgd = SVGD(
         problem.numpyro_model, RMSProp(problem.step_size), RBFKernel(), num_stein_particles=count, guide_kwargs=start
     )
-    state = svgd.init(jax.random.key(0), problem.x, problem.y)
+    state = jax.jit(svgd.init)(jax.random.key(0), problem.x, problem.y)  # a minute otherwise, for a network
     return both_ways(f"NumPyro, {label}", lambda s, x, y: svgd.update(s, x, y)[0], state, problem, steps)
 
 

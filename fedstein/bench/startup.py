@@ -60,6 +60,8 @@ def measure_startup(repeats: int, quick: bool, threads: int, on_case: OnCase) ->
     imports = {name: min(each[name] for each in found) for name in found[0]}
     cold, warm = {}, {}
     for name, settings in SCHEMES.items():
+        if quick and name != "BNN":
+            continue
         on_case(f"first round: {name}")
         colds, warms = [], []
         for _ in range(1 if quick else min(repeats, 3)):

@@ -27,7 +27,7 @@ BATCH = 100
 ROWS = 300  # of the client; its likelihood is scaled by rows over batch
 SIZES = (784, 100, 9)
 BNN_PARTICLES, BLR_PARTICLES, FEATURES = 20, 100, 54
-LOOP = {"BLR": 200, "BNN": 10}  # steps a call
+LOOP = {"BLR": 100, "BNN": 10}  # steps a call
 PRIOR_RATE = 0.01
 
 

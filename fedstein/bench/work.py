@@ -24,7 +24,7 @@ class Repeats:
     """How often each part is repeated: enough that the least disturbed repeat is one."""
 
     def __init__(self, quick: bool):
-        self.steps, self.rounds, self.growth, self.startup = (5, 2, 3, 2) if quick else (15, 5, 5, 3)
+        self.steps, self.rounds, self.growth, self.startup = (3, 2, 2, 2) if quick else (15, 4, 5, 3)
 
 
 def bench(quick: bool, threads: int, on_case: OnCase) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from jax import Array
 
 from fedstein.models.base import Blocks, Model, log_mean_exp
 
-LARGE = 1000  # parameters from which on a CPU takes particles one after another
-
 
 def custom(
     dim: int,
@@ -32,10 +30,10 @@ def custom(
     """
 
     def batched_log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
-        return each(lambda theta: log_likelihood(theta, x, y) @ weights, blocks[0])
+        return jax.vmap(log_likelihood, (0, None, None))(blocks[0], x, y) @ weights
 
     def batched_predict(blocks: Blocks, x: Array) -> Array:
-        out = each(lambda theta: predict(theta, x), blocks[0])
+        out = jax.vmap(predict, (0, None))(blocks[0], x)
         return log_mean_exp(out) if task == "classification" else jnp.concatenate([out[..., 0].T, out[..., 1].T], 1)
 
     return Model(
@@ -48,15 +46,3 @@ def custom(
         predict=batched_predict,
         classes=classes,
     )
-
-
-def each(function: Callable[[Array], Array], particles: Array) -> Array:
-    """``function`` of every particle.
-
-    A network's products, batched over particles, are what XLA's CPU compiler is worst at: a large theta is taken one
-    particle after another there, which keeps every product a plain one. Small ones are taken together, and so are all
-    on accelerators.
-    """
-    if particles.shape[1] >= LARGE and jax.default_backend() == "cpu":
-        return jax.lax.map(function, particles)
-    return jax.vmap(function)(particles)

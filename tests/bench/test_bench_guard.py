@@ -44,7 +44,7 @@ def test_the_bnn_step_is_near_its_matrix_products(timed):
 def test_a_model_of_ones_own_does_not_fall_off_the_cliff(timed):
     times, _ = timed
     found = ratio(times["own"], times["step"])
-    assert min(found) < 6, f"{found}: it was about 2; batched over particles it is a hundred"
+    assert min(found) < 6, f"{found}: it was about 1.4"
 
 
 def test_rounds_with_a_pool_compile_once():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -420,30 +419,3 @@ def test_around_an_origin_it_is_the_likelihood_at_the_sum(kind: str, double: Any
         strict=True,
     ):
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_a_large_model_of_ones_own_is_the_same_one_after_another(monkeypatch: pytest.MonkeyPatch, double: Any) -> None:
-    custom_module = import_module("fedstein.models.custom")  # the package's own name is the function
-
-    def built() -> Any:
-        return models.custom(
-            7,
-            log_prior=lambda theta: -0.5 * jnp.sum(theta**2),
-            log_likelihood=lambda theta, x, y: -jnp.cosh(x @ theta - y),
-            init=lambda key: jax.random.normal(key, (7,)),
-            predict=lambda theta, x: jnp.stack([x @ theta, jnp.zeros(len(x))], axis=1),
-            task="regression",
-        )
-
-    draws = np.random.default_rng(0)
-    blocks = (jnp.asarray(draws.normal(size=(5, 7))),)
-    x, y, weights = (jnp.asarray(draws.normal(size=shape)) for shape in ((8, 7), (8,), (8,)))
-    found = []
-    for large in (1000, 1):
-        monkeypatch.setattr(custom_module, "LARGE", large)
-        model = built()
-        found.append((model.likelihood_score(blocks, x, y, weights)[0], model.predict(blocks, x)))
-        loops = str(jax.make_jaxpr(lambda b, m=model: m.log_likelihood(b, x, y, weights))(blocks)).count("scan")
-        assert loops == (large == 1)
-    for together, apart in zip(*found, strict=True):
-        np.testing.assert_allclose(together, apart, rtol=1e-12)
