@@ -61,7 +61,7 @@ def main(grid, context):
             ask = RecordDict({"ask": ConfigRecord({"k": k})})
             start = time.monotonic()
             waiting = set(grid.push_messages([Message(ask, n, "query") for n in nodes]))
-            while waiting:
+            while waiting and time.monotonic() - start < 25:  # what was under way when a link died is lost
                 for reply in grid.pull_messages(waiting):
                     waiting.discard(reply.metadata.reply_to_message_id)
                     answer = {"error": reply.error.code} if reply.has_error() else dict(reply.content["echo"])

@@ -32,6 +32,7 @@ def rounds_of(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
+@pytest.mark.slow
 def test_seeds_run_side_by_side_and_are_those_of_single_runs(tmp_path: Path):
     out = tmp_path / "many"
     done = fedstein("run", "--seeds", "2", "--seed", "5", "--jobs", "2", "--out", str(out), *settings())
