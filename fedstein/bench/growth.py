@@ -43,10 +43,11 @@ class Curve(NamedTuple):
 def measure_growth(repeats: int, quick: bool, threads: int, on_case: OnCase) -> list[Curve]:
     clients = FEW_CLIENTS if quick else CLIENTS
     pooled = [k for k in clients if k >= POOL]
+    fresh = f"{POOLED}, rows made when asked"
     return [
         over_clients("every client asked", clients, 0, False, repeats, threads, on_case),
         over_clients(POOLED, pooled, POOL, True, repeats, threads, on_case),
-        over_clients(f"{POOLED}, rows made when asked", pooled, POOL, False, repeats, threads, on_case),
+        *([] if quick else [over_clients(fresh, pooled, POOL, False, repeats, threads, on_case)]),
         over_particles(FEW_PARTICLES if quick else PARTICLES, repeats, on_case),
         over_parameters(FEW_PARAMETERS if quick else PARAMETERS, repeats, on_case),
     ]

@@ -70,7 +70,7 @@ def measure_startup(repeats: int, quick: bool, threads: int, on_case: OnCase) ->
                 warms.append(first_run(Path(folder), "2", settings, threads))
         cold[name], warm[name] = (min(runs, key=lambda run: run.first_round) for runs in (colds, warms))
     crowds = {}
-    for clients in CROWDS[:1] if quick else CROWDS:
+    for clients in () if quick else CROWDS:
         on_case(f"memory with {clients} clients")
         words = [str(clients), str(CROWD_ROUNDS), str(threads), str(CROWD_BUDGET)]
         crowds[clients] = json.loads(child(["-c", CROWD, *words], NPROC=str(threads)))
