@@ -9,11 +9,9 @@ from jax import Array
 
 from fedstein.models.base import Blocks
 from fedstein.shard import Shard
-from fedstein.sites.base import Arrays, State, Survey
+from fedstein.sites.base import Arrays, Own, State, Survey
 
-Accepted = Mapping[
-    int, Mapping[str, Any]
-]  # what the server last took in of each client: the arrays that ``shared`` names
+Accepted = Mapping[int, Own]  # what the server last took in of each client: the arrays that ``shared`` names
 
 
 class Algorithm(NamedTuple):
@@ -24,9 +22,7 @@ class Algorithm(NamedTuple):
     first_sums: Callable[[Array], Arrays]  # the particles -> what the server keeps beside them, on the host
     broadcast: Callable[[Arrays], Arrays]  # the server's state -> the particles, for reports on the likelihood
     tilted_broadcast: Callable[[Arrays], Arrays]  # ... and what reports on the tilted target need besides
-    assign: Callable[
-        [Arrays, Mapping[str, Any] | None], Arrays
-    ]  # ..., what was accepted of the client -> what training needs
+    assign: Callable[[Arrays, Own | None], Arrays]  # ..., what was accepted of the client -> what training needs
     first_state: Callable[[Arrays], State]  # the first broadcast -> the state of a client that was never selected
     blocks: Callable[[Arrays], Blocks]  # what a likelihood report needs of the broadcast alone
     likelihood_score: Callable[[Array, Blocks, Shard, int], Array]  # ..., report rows (0: all) -> N x d

@@ -1,7 +1,8 @@
 """Any number of clients for a BLR, made when they are asked for: client k's rows depend on k alone.
 
 A client's 54 features are uniform on an interval of unit variance around a centre of its own; its labels are Bernoulli
-with the logit x . w / sqrt(54), w the same for everybody. Bits come from NumPy's Philox, keyed by the client.
+with the logit x . w, w the same for everybody and drawn once from N(0, 4/54). Centres are N(0, 1/4). Bits come from
+NumPy's Philox, keyed by the client.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from jax import Array
 
 from fedstein.bench.clock import Case, OnCase, Timing, measure
 from fedstein.bench.crowd import FEATURES, crowd
+from fedstein.engines.local import LocalEngine
 from fedstein.models import blr
 from fedstein.protocol import first, play_round
 from fedstein.stein.adagrad import AdaGrad
@@ -69,7 +70,8 @@ def over_clients(
 def rounds_of(clients: int, pool: int, there: bool, threads: int) -> Callable[[], Array]:
     parts = crowd(clients, pool if pool < clients else 0, threads)
     if there:
-        for shard in parts.engine.shards:  # type: ignore[attr-defined]
+        assert isinstance(parts.engine, LocalEngine)
+        for shard in parts.engine.shards:
             jax.block_until_ready(shard.x)
     state = first(parts)
 

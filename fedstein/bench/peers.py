@@ -1,9 +1,8 @@
-"""The same SVGD step as users of other libraries write it. Each gives a function of no arguments, or None."""
+"""The same SVGD step as users of other libraries write it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
@@ -26,8 +25,6 @@ class Problem(NamedTuple):
 
 def blackjax_cases(label: str, problem: Problem, steps: int) -> list[Case]:
     """BlackJAX: one jitted call a step and, for ``steps`` above 1, that many steps in one loop."""
-    if not find_spec("blackjax"):
-        return []
     import blackjax
     import optax
 
@@ -42,8 +39,6 @@ def blackjax_cases(label: str, problem: Problem, steps: int) -> list[Case]:
 
 def numpyro_cases(label: str, problem: Problem, steps: int) -> list[Case]:
     """NumPyro's SVGD, in the same two ways."""
-    if not find_spec("numpyro"):
-        return []
     from numpyro.contrib.einstein import SVGD, RBFKernel
     from numpyro.infer import init_to_sample
     from numpyro.optim import RMSProp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from fedstein.bench.floors import (
     pairs_floor,
     stein_floor,
 )
-from fedstein.bench.steps import BATCH, BNN_PARTICLES, SIZES
+from fedstein.bench.steps import BATCH, BNN_PARTICLES, DIM, SIZES
 from fedstein.data import Dataset, load
 from fedstein.evaluation import Evaluate
 from fedstein.protocol import Parts, first, play_round
@@ -49,9 +50,8 @@ class Round(NamedTuple):
 
     @property
     def asked(self) -> Timing:
-        """The round without its evaluation, which is the user's choice."""
-        rest = [sum(values) for values in zip(*(self.phases[p] for p in PHASES[:-1]), strict=True)]
-        return Timing(rest, self.whole.cpu)
+        """The round without its evaluation, which is the user's choice; its CPU time is not known apart."""
+        return Timing([sum(values) for values in zip(*(self.phases[p] for p in PHASES[:-1]), strict=True)], [])
 
 
 class Rounds(NamedTuple):
@@ -79,21 +79,20 @@ class Stopwatch:
         """The same run with every phase timed. The client's own program stays the object that its calls compile for."""
         scheme = parts.scheme
         indicators = scheme.indicators and self.timed("choose", scheme.indicators)
-        program = _copy(
+        program = _changed(
             parts.program, scheme=scheme._replace(indicators=indicators, draw=self.timed("choose", scheme.draw))
         )
-        engine = _copy(
+        engine = _changed(
             parts.engine, ask=self.timed("report", parts.engine.ask), train=self.timed("train", parts.engine.train)
         )
         evaluate: Evaluate = self.timed("evaluate", parts.evaluate)
         return parts._replace(program=program, engine=engine, evaluate=evaluate)
 
 
-def _copy(whole: Any, **changed: Any) -> Any:
-    """An object that is like ``whole`` but for some attributes; it shares all others with it."""
-    made = object.__new__(type(whole))
-    made.__dict__.update(whole.__dict__)
-    made.__dict__.update(changed)
+def _changed(whole: Any, **attributes: Any) -> Any:
+    """A copy with other attributes; whatever those that stay refer to is shared."""
+    made = copy(whole)
+    vars(made).update(attributes)
     return made
 
 
@@ -169,7 +168,7 @@ def measure_rounds(counts: Sequence[int], repeats: int, quick: bool, threads: in
 
 def round_floor(scheme: str, sites: str, clients: int) -> Floor:
     """Every matrix product of one round without its evaluation; rows are the client's own, without padding."""
-    n, dim, rows = BNN_PARTICLES, sum((SIZES[0] * SIZES[1], SIZES[1], SIZES[1] * SIZES[2], SIZES[2])), SHARDS[clients]
+    n, dim, rows = BNN_PARTICLES, DIM, SHARDS[clients]
     score = network_floor(n, SIZES, rows)
     floor = Floor(())
     if scheme in ("ksd", "hip", "innovation"):

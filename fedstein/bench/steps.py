@@ -26,6 +26,7 @@ from fedstein.stein.walk import walk
 BATCH = 100
 ROWS = 300  # of the client; its likelihood is scaled by rows over batch
 SIZES = (784, 100, 9)
+DIM = SIZES[0] * SIZES[1] + SIZES[1] + SIZES[1] * SIZES[2] + SIZES[2]  # weights and biases
 BNN_PARTICLES, BLR_PARTICLES, FEATURES = 20, 100, 54
 LOOP = {"BLR": 100, "BNN": 10}  # steps a call
 PRIOR_RATE = 0.01
@@ -120,13 +121,14 @@ def optimiser_steps(model: Model, start: Array, other: Array, rule: AdaGrad, ste
 
     @jax.jit
     def run(particles: Array, first: Array, second: Array) -> Blocks:
-        def step(number: Array, carry: tuple[Blocks, Blocks]) -> tuple[Blocks, Blocks]:
-            theta, history = carry
-            phi = jax.tree.map(jnp.add, model.split(first), model.split(second))
-            return rule.step(number, theta, phi, history)
+        def step(number: Array, carry: tuple[Blocks, Blocks, Blocks]) -> tuple[Blocks, Blocks, Blocks]:
+            theta, history, summand = carry
+            # A number of the last step in it, in place, so that the sum is not taken out of the loop.
+            summand = (summand[0].at[0, 0].set(theta[0][0, 0]), *summand[1:])
+            return (*rule.step(number, theta, jax.tree.map(jnp.add, summand, others), history), summand)
 
-        blocks = model.split(particles)
-        return jax.lax.fori_loop(0, steps, step, (blocks, rule.init(blocks)))[0]
+        blocks, others = model.split(particles), model.split(second)
+        return jax.lax.fori_loop(0, steps, step, (blocks, rule.init(blocks), model.split(first)))[0]
 
     return lambda: run(start, start, other)
 
@@ -159,8 +161,7 @@ def blr_products() -> Floor:
 
 
 def bnn_products(kde: bool) -> Floor:
-    dim = sum((SIZES[0] * SIZES[1], SIZES[1], SIZES[1] * SIZES[2], SIZES[2]))
-    return network_floor(BNN_PARTICLES, SIZES, BATCH) + stein_floor(BNN_PARTICLES, dim, centres=2 if kde else 0)
+    return network_floor(BNN_PARTICLES, SIZES, BATCH) + stein_floor(BNN_PARTICLES, DIM, centres=2 if kde else 0)
 
 
 def ratios_of(times: dict[str, Timing]) -> dict[str, Ratio]:

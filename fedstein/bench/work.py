@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import platform
+import statistics
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedstein.bench.clock import OnCase, Timing, ratio
+from fedstein.bench.clock import OnCase, ratio
 from fedstein.bench.goals import judge
 from fedstein.bench.growth import POOLED, Curve, measure_growth
 from fedstein.bench.rounds import PHASES, Rounds, measure_rounds
 from fedstein.bench.startup import Startup, measure_startup
 from fedstein.bench.steps import Steps, measure_steps
+from fedstein.machine import cores, memory
 
 FORMAT = 1
 PACKAGES = ("jax", "jaxlib", "numpy", "blackjax", "numpyro", "torch")
@@ -49,7 +50,7 @@ def document(
         "rounds": [
             {
                 "name": row.name,
-                **{phase: Timing(row.phases[phase], row.phases[phase]).middle for phase in PHASES},
+                **{phase: statistics.median(row.phases[phase]) for phase in PHASES},
                 **row.whole.document(),
                 "products": rounds.floors[row.name],
             }
@@ -110,8 +111,8 @@ def machine() -> dict[str, Any]:
 
     return {
         "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None,
+        "cores": cores(),
+        "memory": memory(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "device": jax.devices()[0].platform,

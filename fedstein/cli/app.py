@@ -58,7 +58,9 @@ def run(
     settings: Set = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=S.")] = None,
     preset: Preset = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; it must be new or empty.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder, new or empty; with --seeds the folder of theirs.")
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs with so many seeds from the first on, and their report; resumable.")
     ] = None,
@@ -215,11 +217,10 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """How fast it is here: beside BlackJAX, NumPyro and its own matrix products. Needs fedstein[bench]."""
-    import os
-
     from fedstein.cli.benching import run_bench
+    from fedstein.machine import cores
 
-    run_bench(quick, out, threads or os.cpu_count() or 1, quiet)
+    run_bench(quick, out, threads or cores(), quiet)
 
 
 @app.command("list")

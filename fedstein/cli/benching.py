@@ -45,7 +45,8 @@ def run_bench(quick: bool, out: Path, threads: int, quiet: bool) -> None:
 
 
 def as_rich(title: str, columns: list[str], rows: list[list[str]]) -> Table:
-    grid = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left", title_style="bold")
+    grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    grid.title, grid.title_justify, grid.title_style = title, "left", "bold"
     for number, column in enumerate(columns):
         grid.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:

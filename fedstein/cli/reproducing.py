@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from fedstein import data as datasets
 from fedstein.cli import say
 from fedstein.cli.progress import show_share
 from fedstein.errors import FedsteinError, InputError
+from fedstein.machine import cores
 from fedstein.reproduce import BEYOND, FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, write_results
 from fedstein.reproduce.arms import ARMS
 from fedstein.reproduce.write import number
@@ -51,7 +51,7 @@ def reproduce_figures(
     if what == "steps":
         tune_figures(settings, seeds or 1, rounds, out, quiet)
         return
-    workers = jobs or os.cpu_count() or 1
+    workers = jobs or cores()
     command = command_line(what, seeds, rounds, data, density, settings, quick, arms)
     full = data == "full"
     if what != "theory":

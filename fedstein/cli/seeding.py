@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from fedstein.cli import say
 from fedstein.cli.progress import show_share
 from fedstein.cli.running import free_folder, read_config, refuse_nodes
 from fedstein.errors import FedsteinError, InputError
+from fedstein.machine import cores
 from fedstein.runs.config import Config, load_config, merge, read_toml
 from fedstein.runs.side_by_side import work_off
 
@@ -52,7 +52,7 @@ def run_seeds(
     own = merge(read_toml(config_file) if config_file else {}, settings).get("engine", {})
     threads = config.engine.threads if own.get("threads") else 0
     place = out or free_folder(config, f"{config.data.name}-{config.selection.kind}-seeds")
-    workers = min(jobs or os.cpu_count() or 1, count)
+    workers = min(jobs or cores(), count)
     piled = [
         Seed(config.seed + i, config.rounds, config.model_dump_json(exclude_none=True), threads) for i in range(count)
     ]

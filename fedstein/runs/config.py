@@ -7,7 +7,6 @@ know. A key that belongs to another kind than the one chosen is dropped with a n
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedstein.algorithms import ALGORITHMS
 from fedstein.errors import InputError
+from fedstein.machine import cores
 from fedstein.models import MODELS
-from fedstein.runs.defaults import PRESETS, Facts, defaults, inapplicable, kinds
+from fedstein.runs.defaults import BUDGET, PRESETS, Facts, defaults, inapplicable, kinds
 from fedstein.selection import SCHEMES
 
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
-BUDGET = 4096  # MiB: folders from before there was a budget do not name it
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -106,7 +105,7 @@ class EngineSection(Section):
     threads: Annotated[int, Field(ge=0, le=256)]
     precision: Literal["float32", "float64"]
     device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    budget: Count = BUDGET
+    budget: Count = BUDGET  # folders from before there was one do not name it
     on_missing: Literal["wait", "proceed"] | None = None
     report_timeout: PositiveFloat | None = None
     train_timeout: PositiveFloat | None = None
@@ -328,7 +327,7 @@ def resolve(raw: Mapping[str, Any], facts: Facts) -> tuple[Config, list[str]]:
     for section, key, _why in notes:
         del full[section][key]
     if not full["engine"]["threads"]:
-        full["engine"]["threads"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        full["engine"]["threads"] = cores()
     try:
         config = Config.model_validate(full)
     except ValidationError as error:

@@ -50,6 +50,7 @@ BY_KIND: dict[str, dict[str, dict[str, Any]]] = {
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"sites": {"kind": "particles"}},  # and with it the paper's steps, start and density
 }
+BUDGET = 4096  # MiB
 ROUNDS = {"mnist": 60, "mnist-full": 60}
 
 
@@ -88,7 +89,7 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
             "threads": 0,
             "precision": "float32",
             "device": "auto",
-            "budget": 4096,
+            "budget": BUDGET,
             **raw.get("engine", {}),
         },
         "evaluate": default_evaluation(raw.get("evaluate", {}), data),

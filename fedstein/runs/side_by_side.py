@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import tomli_w
 
 from fedstein.errors import FedsteinError
+from fedstein.machine import cores
 from fedstein.runs.files import disk_errors, write_bytes
 
 POLL = 0.3  # seconds
@@ -108,7 +109,7 @@ def work_off(
     with disk_errors(place):
         place.mkdir(parents=True, exist_ok=True)
     waiting = [job for job in jobs if not is_finished(folders[job])]
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, cores() // workers)
     whole = sum(job.weight for job in jobs)
     working: list[Working] = []
     with stop_at_once():

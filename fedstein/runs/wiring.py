@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from fedstein.errors import InputError
 from fedstein.evaluation import ClientEvaluation, Evaluate, Evaluation
 from fedstein.holdout import Share, share_out
 from fedstein.lazy import Lazy, Recent
+from fedstein.machine import memory
 from fedstein.models import MODELS, Model
 from fedstein.protocol import Parts, RunState
 from fedstein.runs.config import Config
@@ -188,22 +188,23 @@ def _scheme(kind: str, settings: tuple[tuple[str, Any], ...], barred: tuple[int,
 
 def refuse_too_large(config: Config, model: Model) -> None:
     """A step holds about ten arrays like the particles; more than the machine has cannot run."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40
+    available = memory() or 2**40
     needed = 10 * config.algorithm.particles * model.dim * (8 if config.engine.precision == "float64" else 4)
     if config.sites.kind == "curvature":  # a client that has trained leaves eta and Lambda behind
         numbers = model.dim**2 if config.sites.structure == "full" else 2 * config.algorithm.particles * model.dim
         everybody, budget = config.partition.clients * numbers * 4, config.engine.budget << 20
         sites = 4 * numbers * 4 + (min(everybody, budget) if budget else everybody)  # past the budget they are in files
-        if sites > memory:
+        if sites > available:
             raise InputError(
                 f"sites.kind = 'curvature' ({config.sites.structure}) with {config.partition.clients} clients and "
-                f"{model.dim} parameters needs up to {sites / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take "
+                f"{model.dim} parameters needs up to {sites / 1e9:.0f} GB, the machine has {available / 1e9:.0f}; take "
                 "a smaller engine.budget, fewer particles or a smaller model"
             )
-    if needed > memory:
+    if needed > available:
         raise InputError(
             f"algorithm.particles = {config.algorithm.particles} with {model.dim} parameters each needs about "
-            f"{needed / 1e9:.0f} GB, the machine has {memory / 1e9:.0f}; take fewer particles or a smaller model.hidden"
+            f"{needed / 1e9:.0f} GB, the machine has {available / 1e9:.0f}; take fewer particles or a smaller "
+            "model.hidden"
         )
 
 

@@ -6,11 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 from conftest import BLR, BNN, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 
+from fedstein.engines.attic import Attic, Kept
+from fedstein.engines.flower import engine as engine_module
 from fedstein.engines.flower.codec import ARRAYS, array_record, from_record
+from fedstein.engines.flower.letters import FORMAT, REFUSED, Letter
+from fedstein.engines.flower.node import handle
+from fedstein.engines.flower.rows import Node
+from fedstein.runs.config import resolve
+from fedstein.runs.defaults import Facts
 
 SITES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "particles-log": (BNN, {"kind": "particles", "density": "log"}),
@@ -51,6 +59,36 @@ def test_every_scheme_with_every_kind_of_sites(fleet: Fleet, tmp_path: Path, sch
 )
 def test_other_ways_to_play_a_round(fleet: Fleet, tmp_path: Path, more: dict[str, Any]) -> None:
     assert_same(fleet, settings(BNN, **more), tmp_path)
+
+
+def test_sites_past_the_budget_wait_in_files_at_the_server(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_back = []
+
+    class Tight(Attic):
+        def __init__(self, budget: int):
+            assert budget == 7 << 20  # engine.budget is in MiB
+            super().__init__(1)  # for the latest site alone
+
+        def bring(self, kept: Kept) -> dict[str, jax.Array]:
+            if kept.arrays is None:
+                read_back.append(kept.number)
+            return super().bring(kept)
+
+    monkeypatch.setattr(engine_module, "Attic", Tight)
+    assert_same(fleet, settings(BLR, selection={"kind": "round_robin"}, engine={"budget": 7}), tmp_path)
+    assert read_back
+
+
+def test_a_device_that_a_node_does_not_have_is_refused_by_name(tmp_path: Path) -> None:
+    if any(device.platform != "cpu" for device in jax.devices()):
+        pytest.skip("there is an accelerator")
+    config, _ = resolve(settings(BLR, engine={"kind": "flower", "device": "gpu"}), Facts("classification", 2))
+    head = {"format": FORMAT, "kind": "ask", "round": 1, "client": 0, "config": config.to_toml()}
+    reply = handle(Letter(head, {}), Node("somebody", tmp_path))
+    assert reply.head["status"] == REFUSED
+    assert "engine.device = 'gpu'" in reply.head["reason"]
 
 
 @pytest.mark.parametrize("base", [BLR, BNN], ids=["blr", "bnn"])

@@ -39,6 +39,7 @@ from fedstein.errors import FedsteinError
 from fedstein.runs.config import Config, whole_config
 from fedstein.runs.wiring import build_model, program_in
 from fedstein.sites.base import Arrays
+from fedstein.start import use_device
 
 BASIS = ("u", "v", "t")  # the set-up arrays that are the rotation of the inputs
 
@@ -61,6 +62,7 @@ def handle(request: Letter, node: Node) -> Letter:
         if kind not in HANDLERS:
             raise BadLetter(f"unknown request {kind!r}; expected one of {', '.join(HANDLERS)}")
         config = read_config(value(head, "config", str))
+        use_device(config.engine.device)
         found, arrays = HANDLERS[kind](request, config, node)
     except Missing as error:
         return Letter({**reply, "status": str(error)}, {})

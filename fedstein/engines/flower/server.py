@@ -66,7 +66,9 @@ def go_on(post: Post, raw: Mapping[str, Any], out: Path, events: Events, on_roun
     folder, config = runner.open_run(out)
     if config.engine.kind != "flower":
         raise InputError(f"{out} is a run in process; continue it with: fedstein resume {out}")
-    given = {key: entry for key, entry in raw["engine"].items() if key not in ("kind", "threads", "precision")}
+    given = {
+        key: entry for key, entry in raw["engine"].items() if key not in ("kind", "threads", "precision", "device")
+    }
     config = config.model_copy(update={"engine": config.engine.model_copy(update=given)})
     start_jax(config)
 
