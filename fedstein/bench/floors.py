@@ -129,6 +129,34 @@ def network_floor(particles: int, sizes: Sequence[int], rows: int) -> Floor:
     )
 
 
+def products_in_turn(particles: int, sizes: Sequence[int], rows: int, steps: int) -> Callable[[], Array]:
+    """The products of ``network_floor`` and ``stein_floor`` in one program, each on what the last made.
+
+    Timed alone, a product finds its arrays where it left them; in a step the others' have taken their place.
+    """
+    inputs, hidden, outputs = sizes
+
+    @jax.jit
+    def run(first: Array, second: Array, x: Array, coefficients: Array) -> Array:
+        def once(_: int, first: Array) -> Array:
+            signals = (x @ first.T).reshape(rows, particles, hidden)
+            errors = jnp.einsum("bnh,nch->nbc", signals, second)
+            of_second = jnp.einsum("nbc,bnh->nch", errors, signals)
+            back = jnp.einsum("nbc,nch->bnh", errors, second).reshape(rows, particles * hidden)
+            score, theta = (back.T @ x).reshape(particles, -1), first.reshape(particles, -1)
+            gram = theta @ theta.T
+            used = coefficients * (1 + 1e-6 * jnp.tanh(jnp.tile(gram, (1, 2)) + of_second[0, 0, 0]))
+            used, score, theta = jax.lax.optimization_barrier((used, score, theta))
+            return (used[:, :particles] @ score + used[:, particles:] @ theta).reshape(first.shape)
+
+        return jax.lax.fori_loop(0, steps, once, first)
+
+    # Every step leaves theta nearly as it was, so that it stays ordinary numbers.
+    coefficients = jnp.concatenate([1e-6 * random(particles, particles), jnp.eye(particles)], axis=1)
+    first, second, x = random(particles * hidden, inputs), random(particles, outputs, hidden), random(rows, inputs)
+    return lambda: run(first, second / hidden, x, coefficients)
+
+
 def curvature_floor(particles: int, sizes: Sequence[int], rows: int) -> Floor:
     """The Gauss-Newton diagonal: every class of every row carried back, then one product a layer with the squares."""
     inputs, hidden, outputs = sizes

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from fedstein.bench.clock import Case, OnCase, Ratio, Timing, measure, ratio
-from fedstein.bench.floors import Floor, blr_floor, network_floor, stein_floor
+from fedstein.bench.floors import Floor, blr_floor, network_floor, products_in_turn, stein_floor
 from fedstein.bench.peers import Problem, blackjax_cases, blr_problem, bnn_problem, numpyro_cases
 from fedstein.bench.torch_peer import torch_blr, torch_bnn
 from fedstein.data import load
@@ -82,6 +82,7 @@ def bnn_cases() -> list[Case]:
         Case("Fedstein, BNN", fedstein_steps(model, start, shard, rule, count), count),
         Case("Fedstein, BNN with KDE terms", fedstein_steps(model, start, shard, rule, count, other), count),
         Case("Fedstein, BNN as a model of one's own", fedstein_steps(written, start, shard, rule, count), count),
+        Case("BNN, its products one after another", products_in_turn(BNN_PARTICLES, SIZES, BATCH, count), count),
         Case("BNN, the optimiser alone", optimiser_steps(model, start, other, rule, count), count),
         *blackjax_cases("BNN", problem, 1),
         *numpyro_cases("BNN", problem, 1),
@@ -182,5 +183,9 @@ def ratios_of(times: dict[str, Timing]) -> dict[str, Ratio]:
         found[f"{name} / its products"] = ratio(
             times[f"Fedstein, {name}"], *floor.of(times, prefix), counts=floor.counts()
         )
+    in_turn = times["BNN, its products one after another"]
+    found["BNN / its products one after another and the optimiser"] = ratio(
+        times["Fedstein, BNN"], in_turn, times["BNN, the optimiser alone"]
+    )
     found["own model / built-in BNN"] = ratio(times["Fedstein, BNN as a model of one's own"], times["Fedstein, BNN"])
     return found
