@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +42,7 @@ class Parts(NamedTuple):
     evaluate_every: int
     total_every: int  # rounds after which the server's sums are worked out afresh
     barred: frozenset[int] = frozenset()  # clients that take no part
+    renew: bool = False  # whether reports that are scores renew the sites of those that sent them
     max_ratio: float = 0.0  # times the median of a round: what a report is capped at; 0: it is not
 
     @property
@@ -77,15 +78,17 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
     """One round of section III-A."""
     began, number, ledger = time.perf_counter(), state.round + 1, Ledger()
     candidates = pick_candidates(parts, number)
-    broadcast, values, report_rows = ask_candidates(parts, number, state.server, candidates, ledger)
+    broadcast, values, report_rows, reports = ask_candidates(parts, number, state.server, candidates, ledger)
+    state, renewed = renew_sites(parts, state, reports) if parts.renew else (state, {})
+    del reports  # each may be as large as the particles
     draws = uniforms(parts.seed, CHOOSE, number, count=len(candidates))
     counted, cut = (None, []) if values is None else capped_at_median(values, parts.max_ratio)
     drawn: Draw = parts.scheme.draw(state.memory, candidates, counted, draws)
     server, selected, failed, work = train_drawn(parts, number, state, drawn.order, broadcast, ledger)
     if not selected:
         raise nobody_trained(number, failed)
-    parts.engine.commit(number, selected)
-    kept = {**state.accepted, **remembered(parts, selected)}
+    parts.engine.commit(number, selected, {k: arrays for k, arrays in renewed.items() if k not in selected})
+    kept = {**state.accepted, **remembered(parts, {*selected, *renewed})}
     if number % parts.total_every == 0:
         server = parts.algorithm.total(server, kept)  # sums that are only ever added to would drift
     memory = parts.scheme.after(state.memory, selected, parts.seed, len(parts.engine.clients))
@@ -122,11 +125,12 @@ def pick_candidates(parts: Parts, number: int) -> list[int]:
 
 def ask_candidates(
     parts: Parts, number: int, server: Arrays, candidates: Sequence[int], ledger: Ledger
-) -> tuple[Arrays | None, list[float | None] | None, int]:
-    """Steps 1 to 3: the broadcast, the indicators aligned with the candidates, the rows x particles differentiated."""
+) -> tuple[Arrays | None, list[float | None] | None, int, dict[int, Arrays]]:
+    """Steps 1 to 3: the broadcast, the indicators aligned with the candidates, the rows x particles differentiated,
+    and the reports that are sound."""
     scheme = parts.scheme
     if scheme.report is None or scheme.indicators is None:
-        return None, None, 0
+        return None, None, 0, {}
     broadcast = scheme.broadcast(parts.algorithm, server)
     reports = parts.engine.ask(number, broadcast, candidates)
     ledger.down += len(candidates) * size_of(broadcast)
@@ -135,7 +139,21 @@ def ask_candidates(
     values = dict(zip(sound, scheme.indicators(broadcast, [reports[k] for k in sound]), strict=True)) if sound else {}
     kept = {k: value for k, value in values.items() if np.isfinite(value)}
     rows = sum(parts.program.rows_reported(parts.engine.clients[k].rows) for k in reports)
-    return broadcast, [kept.get(k) for k in candidates], rows * broadcast["particles"].shape[0]
+    work = rows * broadcast["particles"].shape[0]
+    return broadcast, [kept.get(k) for k in candidates], work, {k: reports[k] for k in kept}
+
+
+def renew_sites(parts: Parts, state: RunState, reports: Mapping[int, Arrays]) -> tuple[RunState, dict[int, Arrays]]:
+    """Sites expanded at the particles as they are now, for the clients whose reports are their scores there.
+
+    Returns the state to go on with in this round, and the arrays that have changed by client.
+    """
+    assert parts.algorithm.renew is not None
+    assert parts.scheme.score is not None
+    scores = {k: report[parts.scheme.score] for k, report in reports.items() if k in state.accepted}
+    sums, renewed = parts.algorithm.renew(state.server, state.accepted, scores)
+    accepted = {k: {**state.accepted[k], **arrays} for k, arrays in renewed.items()}
+    return state._replace(server={**state.server, **sums}, accepted={**state.accepted, **accepted}), renewed
 
 
 def train_drawn(
@@ -180,7 +198,7 @@ def train_drawn(
     return server, trained, failed, work
 
 
-def remembered(parts: Parts, clients: Sequence[int]) -> dict[int, Mapping[str, Any]]:
+def remembered(parts: Parts, clients: Iterable[int]) -> dict[int, Mapping[str, Any]]:
     """What the server has of these clients: part of the state that the engine keeps, so it is in memory once."""
     shared = parts.algorithm.shared
     return {k: Part(parts.engine.states[k], shared) if shared else {} for k in clients}

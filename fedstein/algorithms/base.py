@@ -35,5 +35,7 @@ class Algorithm(NamedTuple):
     shared: tuple[str, ...]  # the arrays of an update that the server remembers, and the client as part of its state
     apply: Callable[[Arrays, Accepted, Mapping[int, Arrays], Any], Arrays]  # ..., before, updates, step scale -> new
     total: Callable[[Arrays, Accepted], Arrays]  # the server's state with its sums worked out afresh
+    # ..., what was accepted, scores of clients' likelihoods at the particles -> the sums, what is accepted of them now
+    renew: Callable[[Arrays, Accepted, Mapping[int, Any]], tuple[Arrays, dict[int, Arrays]]] | None
     serial: bool  # whether each client of a round gets what the one before handed on, or all get the same
     row_gradients: Callable[[int], dict[str, int]]  # rows of the client that trains -> {"train", "site"}

@@ -132,6 +132,7 @@ def dsvgd(
         shared=site.shared,
         apply=apply,
         total=lambda server, accepted: {**server, **site.sums.total(server, accepted)},
+        renew=site.sums.renew,
         serial=True,
         row_gradients=lambda rows: {
             "train": steps * min(rows, batch_size) * particles,

@@ -109,6 +109,7 @@ class Runner:
             f"engine.threads={threads}",
             "checkpoint.every=1000000",
             "rounds=1000000",
+            *(["sites.renew=false"] if sites == "curvature" else []),  # the paper's HIP: a report is for choosing
         ]
         config, _ = resolve(merge({}, settings), facts_of(dataset))
         self._parts = wire(config, dataset).parts

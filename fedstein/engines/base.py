@@ -58,8 +58,8 @@ class Engine(Protocol):
         """Steps 4 to 6. ``assignment`` is what goes to the client now; ``held`` what it has received already."""
         ...
 
-    def commit(self, number: int, clients: Sequence[int]) -> None:
-        """The round is over; the updates of these clients were accepted."""
+    def commit(self, number: int, clients: Sequence[int], renewed: Mapping[int, Arrays]) -> None:
+        """The round is over; the updates of these clients were accepted, and these arrays of others' states renewed."""
         ...
 
     def evaluate(self, number: int, particles: Array, clients: Sequence[int]) -> dict[int, Sums]:
@@ -81,3 +81,10 @@ class Engine(Protocol):
     def recall(self, memory: dict[str, Any]) -> None:
         """The counterpart of ``memory``."""
         ...
+
+
+def renew_states(engine: Engine, renewed: Mapping[int, Arrays]) -> None:
+    """Some arrays of clients' states replaced by what the server has worked out."""
+    for client, arrays in renewed.items():
+        engine.states[client] = engine.keep({**engine.states[client], **arrays})
+        engine.changed.add(client)

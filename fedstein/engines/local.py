@@ -13,7 +13,7 @@ from jax import Array
 from fedstein.algorithms.base import Arrays
 from fedstein.client import ClientProgram, HeldOut
 from fedstein.engines.attic import Attic
-from fedstein.engines.base import ClientInfo
+from fedstein.engines.base import ClientInfo, renew_states
 from fedstein.metrics import Sums
 from fedstein.shard import Shard
 from fedstein.sites.base import State
@@ -70,7 +70,8 @@ class LocalEngine:
         update, self._pending[client] = self.program.train(number, client, received, state, shard)
         return update
 
-    def commit(self, number: int, clients: Sequence[int]) -> None:
+    def commit(self, number: int, clients: Sequence[int], renewed: Mapping[int, Arrays]) -> None:
+        renew_states(self, renewed)
         for client in clients:
             self.states[client] = self.keep(self._pending[client])
             self.changed.add(client)

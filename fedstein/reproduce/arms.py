@@ -33,6 +33,12 @@ def remembering(title: str, weight: float, **selection: Any) -> Arm:
     return Arm(title, {"sites": REMEMBERS, "selection": selection}, weight, "curvature")
 
 
+def renewing(title: str, weight: float, **selection: Any) -> Arm:
+    """Curvature sites that HIP's reports renew; every client in turn, in the order of its indicator."""
+    scheme = {"kind": "hip", "draw": "pass", **selection}
+    return Arm(title, {"sites": {**REMEMBERS, "renew": True}, "selection": scheme}, weight, "curvature_renewing")
+
+
 def innovation(title: str, draw: str) -> dict[str, Arm]:
     """A drawing rule, with everybody's reports and with cheap ones."""
     name = "curvature_innovation" if draw == "pass" else f"innovation_{draw}"
@@ -52,7 +58,15 @@ ARMS: dict[str, Arm] = {
     "curvature": remembering("Curvature, round robin", 0.5, kind="round_robin", order="reshuffled"),
     "curvature_oldest": remembering("Curvature, oldest first", 0.5, kind="round_robin", order="seeded"),
     "curvature_ksd": remembering("Curvature, KSD", 1.4, kind="ksd"),
-    "curvature_hip": remembering("Curvature, HIP", 1.4, kind="hip"),
+    "curvature_hip": Arm(
+        "Curvature, HIP",
+        {"sites": {**REMEMBERS, "renew": False}, "selection": {"kind": "hip"}},
+        1.4,
+        "curvature",
+    ),
+    "curvature_renewing": renewing("Curvature, HIP renewing" + CHEAPER, 0.8, pool=9),
+    "renewing_everybody": renewing("Curvature, HIP renewing", 1.8),
+    "renewing_cheap": renewing("Curvature, HIP renewing" + CHEAPER + ", 100 rows", 0.7, **CHEAP),
     **innovation("Curvature, innovation", "pass"),
     **innovation("Innovation, in proportion", "proportional"),
     **innovation("Innovation, greedy", "greedy"),

@@ -13,7 +13,12 @@ from fedstein.reproduce.arms import TUNED
 from fedstein.reproduce.plan import BEYOND, SETTINGS, Job
 from fedstein.runs.files import disk_errors, write_bytes
 
-METHODS = {"curvature": "Curvature, round robin", "fedavg": "FedAvg, all clients", "pooled": "Pooled SVGD"}
+METHODS = {
+    "curvature": "Curvature, round robin",
+    "curvature_renewing": "Curvature, HIP renewing, pool of 9",
+    "fedavg": "FedAvg, all clients",
+    "pooled": "Pooled SVGD",
+}
 GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # of the default
 # Where the best was at the edge of the grid, or between two far ones.
 MORE: dict[tuple[str, str], tuple[float, ...]] = {
@@ -25,6 +30,7 @@ MORE: dict[tuple[str, str], tuple[float, ...]] = {
 }
 BASE = {
     "curvature": {"blr": 0.05, "bnn": 4e-3},
+    "curvature_renewing": {"blr": 0.05, "bnn": 4e-3},
     "pooled": {"blr": 0.05, "bnn": 4e-3},
     "fedavg": {"blr": 0.5, "bnn": 0.5},
 }

@@ -72,6 +72,7 @@ class Sites(Section):
     damping: Annotated[float, Field(gt=0, le=1)] | None = None
     label_samples: Annotated[int, Field(ge=0, le=1000)] | None = None
     rank: Count | None = None
+    renew: bool | None = None
     settle: bool | None = None
 
 
@@ -194,6 +195,13 @@ class Config(Section):
             raise ValueError(
                 f"sites.settle needs sites.structure = 'full', got {self.sites.structure!r}; set it to false"
             )
+        if self.sites.renew and not SCHEMES[scheme].scores:
+            able = " or ".join(repr(name) for name, other in SCHEMES.items() if other.scores)
+            raise ValueError(
+                f"sites.renew needs reports that are scores (selection.kind = {able}), got {scheme!r}; set it to false"
+            )
+        if self.sites.renew and self.sites.damping != 1.0:
+            raise ValueError(f"sites.renew needs sites.damping = 1, got {self.sites.damping}; set one of them")
         if (self.evaluate.where == "clients") != (self.evaluate.fraction is not None):
             raise ValueError(
                 f"evaluate.where = {self.evaluate.where!r} with evaluate.fraction = {self.evaluate.fraction}: expected "

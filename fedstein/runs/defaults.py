@@ -73,8 +73,9 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     sites = {"kind": info.sites[0], **raw.get("sites", {})}
     algorithm = {"kind": "dsvgd", **default_steps(info, model["kind"], sites["kind"]), **raw.get("algorithm", {})}
     everybody = info.everybody
-    usual = info.schemes[0] if info.schemes else "round_robin" if everybody else "ksd"
-    schedule = {"kind": usual, "per_round": everyone_left(partition, raw) if everybody else 1}
+    structure = sites.get("structure", MODELS[model["kind"]].structure) if sites["kind"] == "curvature" else ""
+    selection = default_selection(raw.get("selection", {}), info, structure, partition)
+    selection = {"per_round": everyone_left(partition, raw) if everybody else 1, **selection}
     full = {
         "seed": raw.get("seed", 0),
         "rounds": raw.get("rounds", ROUNDS.get(data["name"], 120)),
@@ -82,7 +83,7 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         "partition": partition,
         "model": model,
         "sites": sites,
-        "selection": {**schedule, **raw.get("selection", {})},
+        "selection": selection,
         "algorithm": algorithm,
         "engine": {
             "kind": "flower" if data["name"] == "nodes" else "local",
@@ -107,6 +108,10 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         full["sites"]["stiffness"] = 0.5  # a diagonal expansion is believed too far otherwise: docs/results.md
     if full["sites"].get("structure", "eigen") != "eigen" and "rank" not in raw.get("sites", {}):
         del full["sites"]["rank"]
+    if "renew" in full["sites"] and "renew" not in raw.get("sites", {}):
+        scores = SCHEMES[full["selection"]["kind"]].scores and full["sites"]["damping"] == 1.0
+        # One site for all particles is a posterior too: a few rows would make it a noisy one.
+        full["sites"]["renew"] = scores and (structure != "full" or not full["selection"]["report_rows"])
     if full["sites"].get("structure", "full") != "full" and "settle" not in raw.get("sites", {}):
         full["sites"]["settle"] = False  # where particles have sites of their own these say less than the clients do
     if "prior" in full["algorithm"] and "prior" not in raw.get("algorithm", {}):
@@ -115,6 +120,21 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         else:
             del full["algorithm"]["prior"]
     return full
+
+
+def default_selection(
+    raw: Mapping[str, Any], info: AlgorithmInfo, structure: str, partition: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Where no scheme is named: for networks with sites that remember what was best, else KSD.
+
+    HIP's reports renew such sites; a third of the clients report in a round, and all train equally often.
+    """
+    if "kind" in raw or info.schemes or info.everybody or structure in ("", "full"):
+        usual = info.schemes[0] if info.schemes else "round_robin" if info.everybody else "ksd"
+        return {"kind": usual, **raw}
+    clients, together = partition["clients"], raw.get("per_round", 1)
+    known = isinstance(clients, int) and isinstance(together, int)  # what they are not is said later
+    return {"kind": "hip", "draw": "pass", "pool": max(-(-clients // 3), together) if known else 0, **raw}
 
 
 def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def _site(model: Model, algorithm_settings: str, site_settings: str) -> Site:
     info = SITES[own.pop("kind")]
     optimiser = AdaGrad(settings["step_size"], settings.get("epsilon", 0.0))
     needed = {**settings, "steps": settings.get("distill_steps"), "optimiser": optimiser}
-    for elsewhere in ("rank", "settle"):  # what happens before the first round, and after the last
+    for elsewhere in ("rank", "renew", "settle"):  # what happens outside the clients
         own.pop(elsewhere, None)
     return info.build(model, **{name: needed[name] for name in info.needs}, **own)
 
@@ -333,6 +333,7 @@ def make_parts(config: Config, program: ClientProgram, engine: Engine, evaluate:
         pool=config.selection.pool or 0,
         evaluate_every=config.evaluate.every,
         total_every=config.checkpoint.every,
+        renew=bool(config.sites.renew),
         max_ratio=config.selection.max_ratio or 0.0,
         barred=barred_from(config),
     )

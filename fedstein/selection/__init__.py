@@ -19,6 +19,7 @@ class SchemeInfo(NamedTuple):
     settings: dict[str, Any]
     about: str
     sites: tuple[str, ...] = ()  # the kinds of sites it needs; empty: any
+    scores: bool = False  # whether a report is the score of the client's likelihood at the particles
 
 
 # Settings of the schemes that ask; max_ratio 0 and max_probability 1 leave the reports and the law as they are.
@@ -35,6 +36,7 @@ SCHEMES: dict[str, SchemeInfo] = {
         hip,
         {"draw": "proportional", **ASKING},
         "Hilbert inner product; a score array from each candidate",
+        scores=True,
     ),
     "innovation": SchemeInfo(
         innovation,

@@ -35,6 +35,7 @@ class Scheme(NamedTuple):
     first: Callable[[int, int], dict[str, Any]]  # seed, number of clients -> the scheme's memory (plain JSON)
     draw: Callable[..., Draw]  # memory, candidates, indicators (None: no report), uniforms -> Draw
     after: Callable[[dict[str, Any], Sequence[int], int, int], dict[str, Any]]  # memory, selected, seed, clients
+    score: str | None = None  # the array of a report that is the score of the client's likelihood at the particles
 
 
 def no_broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:

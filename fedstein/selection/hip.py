@@ -32,4 +32,5 @@ def hip(draw: str = "proportional", max_probability: float = 1.0) -> Scheme:
         return [float(v) for v in stein.mean_hips(broadcast["particles"], [report["score"] for report in reports])]
 
     rule = DRAWS[draw]
-    return Scheme("hip", broadcast, survey, report, indicators, rule.first, drawing(rule, max_probability), rule.after)
+    draws = drawing(rule, max_probability)
+    return Scheme("hip", broadcast, survey, report, indicators, rule.first, draws, rule.after, score="score")

@@ -27,7 +27,15 @@ SITES: dict[str, SiteInfo] = {
     ),
     "curvature": SiteInfo(
         curvature_site,
-        {"structure": "full", "stiffness": 1.0, "damping": 1.0, "label_samples": 0, "rank": 0, "settle": True},
+        {
+            "structure": "full",
+            "stiffness": 1.0,
+            "damping": 1.0,
+            "label_samples": 0,
+            "rank": 0,
+            "renew": False,
+            "settle": True,
+        },
         ("particles", "temperature"),
         "Gaussian factors that add up: full, diagonal, or diagonal in a shared eigenbasis of the inputs",
     ),

@@ -46,6 +46,8 @@ class Sums(NamedTuple):
     cavity: Callable[[Arrays, Own | None], Arrays]  # ..., accepted -> what the client that trains needs besides
     absorb: Callable[[Arrays, Own | None, Arrays], Arrays]  # ..., accepted, new -> the sums
     total: Callable[[Arrays, Mapping[int, Own]], Arrays]  # ..., everybody's accepted -> the sums, worked out afresh
+    # ..., everybody's accepted, scores of some clients' likelihoods at the particles -> the sums, their new arrays
+    renew: Callable[[Arrays, Mapping[int, Own], Mapping[int, Any]], tuple[Arrays, dict[int, Arrays]]] | None = None
 
 
 NO_SUMS = Sums(

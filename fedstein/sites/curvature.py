@@ -9,6 +9,11 @@ Sites start at zero, which is t_k = 1. The score of everybody else's likelihood 
 the client's own site, so a client trains on prior + exact own likelihood + Gaussian factors for the others. Expectation
 propagation and partitioned variational inference keep such factors too; here they steer particles.
 
+A client's gradient g at the particles of a later round, which a HIP report is, says how wrong its site has become
+there: D_k = g - (eta_k - Lambda_k theta). ``sites.renew`` takes eta_k + rho D_k for eta_k; with rho = 1 the site is
+expanded where the particles are now, with the curvature it had. One round renews a third of all sites at most: with
+more reports than that, rho is less. Sites of one age forget where the particles were when others had their say.
+
 ``full`` has one d x d site for all particles (H and g averaged over them, expanded at their mean); ``diagonal`` has one
 diagonal site a particle, because a network's particles sit in different modes. ``eigen`` is ``diagonal`` after the
 inputs were rotated (``fedstein.basis``): nothing here knows of it.
@@ -34,6 +39,7 @@ from fedstein.stein.svgd import tilted_direction
 
 STRUCTURES = ("full", "diagonal", "eigen")
 SHARED = ("eta", "precision")
+RENEWED = 1 / 3  # of all sites, by the reports of one round
 
 
 def curvature_site(
@@ -155,4 +161,28 @@ def natural_sums(zeros: Callable[[Any], Arrays], full: bool) -> Sums:
                 sums[name] += np.asarray(accepted[client][name])
         return sums
 
-    return Sums(first=lambda particles: zeros(np.float64), tilted=tilted, cavity=cavity, absorb=absorb, total=total)
+    def renew(
+        server: Arrays, accepted: Mapping[int, Own], scores: Mapping[int, Any]
+    ) -> tuple[Arrays, dict[int, Arrays]]:
+        share = min(1.0, RENEWED * len(accepted) / max(len(scores), 1))
+        theta = np.asarray(server["particles"])
+        where = np.mean(theta, axis=0) if full else theta
+        eta, fresh = server["eta"].copy(), {}
+        for client in sorted(scores):
+            old, precision = (np.asarray(accepted[client][name]) for name in SHARED)
+            score = np.asarray(scores[client])
+            new = precision @ where if full else precision * where  # in place from here: these are large
+            new += np.mean(score, axis=0) if full else score
+            if share < 1:
+                new -= old
+                new *= theta.dtype.type(share)
+                new += old
+            eta += new
+            eta -= old
+            fresh[client] = {"eta": new}
+        return {"eta": eta}, fresh
+
+    def first(particles: Array) -> Arrays:
+        return zeros(np.float64)
+
+    return Sums(first=first, tilted=tilted, cavity=cavity, absorb=absorb, total=total, renew=renew)

@@ -29,7 +29,7 @@ def test_a_state_is_pending_until_it_is_committed():
     particles = local.program.algorithm.broadcast(local.program.first_server)
     local.train(1, 2, particles, {})
     assert local.states == {}
-    local.commit(1, [2])
+    local.commit(1, [2], {})
     assert sorted(local.states) == [2]
     assert local.changed == {2}
 
@@ -38,7 +38,7 @@ def test_what_is_not_committed_is_dropped():
     local = engine()
     particles = local.program.algorithm.broadcast(local.program.first_server)
     local.train(1, 0, particles, {})
-    local.commit(1, [])
+    local.commit(1, [], {})
     assert local.states == {}
     first = local.train(2, 0, particles, {})
     again = engine().train(2, 0, particles, {})

@@ -95,6 +95,8 @@ def test_registries_and_config_agree():
         (["sites.kind=curvature", "sites.structure=eigne"], ["sites.structure", "did you mean 'eigen'"]),
         (["sites.kind=curvature", "sites.label_samples=-1"], ["sites.label_samples", "got -1"]),
         (["sites.kind=curvature", "sites.structure=eigen", "sites.rank=-1"], ["sites.rank", "got -1"]),
+        (["sites.renew=true"], ["sites.renew", "selection.kind = 'hip'", "got 'ksd'"]),
+        (["sites.renew=true", "selection.kind=hip", "sites.damping=0.5"], ["sites.renew", "damping = 1", "got 0.5"]),
         (["rounds=0"], ["rounds", "got 0"]),
         (["seed=-1"], ["seed", "got -1"]),
         (["partition.clients=0"], ["partition.clients", "got 0"]),
@@ -138,6 +140,32 @@ def test_sites_and_references_have_defaults_of_their_own():
         "algorithm.distill_steps is not used: sites.kind is 'curvature'",
         "sites.rank is not used: sites.structure is 'full'",
     ]
+
+
+def test_networks_with_sites_that_remember_are_renewed_by_hip():
+    """Where no scheme is named; a scheme that is named is what it always was."""
+    mnist, network = ["data.name=mnist"], Facts("classification", 9)
+
+    def chosen(*settings):
+        config, notes = resolve(merge({}, [*mnist, *settings]), network)
+        assert notes == []
+        return (config.selection.kind, config.selection.draw, config.selection.pool, config.sites.renew)
+
+    assert chosen() == ("hip", "pass", 9, True)
+    assert chosen("partition.clients=10", "selection.draw=aged") == ("hip", "aged", 4, True)
+    assert chosen("selection.per_round=12")[2] == 12
+    assert chosen("selection.pool=0", "selection.report_rows=50") == ("hip", "pass", 0, True)
+    assert chosen("selection.kind=hip") == ("hip", "proportional", 0, True)
+    assert chosen("selection.kind=hip", "sites.renew=false")[3] is False
+    assert chosen("selection.kind=hip", "sites.damping=0.5")[3] is False
+    assert chosen("selection.kind=ksd") == ("ksd", "proportional", 0, False)
+    assert chosen("sites.kind=particles") == ("ksd", "proportional", 0, None)
+    assert chosen("algorithm.kind=parallel_dsvgd")[0] == "round_robin"
+    linear = [
+        resolve(merge({}, ["selection.kind=hip", *more]), BINARY)[0].sites.renew
+        for more in ([], ["selection.report_rows=50"])
+    ]
+    assert linear == [True, False], "full sites are a posterior of their own, which a few rows would spoil"
 
 
 def test_a_preset_gives_way_to_what_the_user_says():

@@ -12,7 +12,7 @@ import numpy as np
 from fedstein.algorithms.base import Arrays
 from fedstein.client import ClientProgram
 from fedstein.engines.attic import Attic
-from fedstein.engines.base import ClientInfo
+from fedstein.engines.base import ClientInfo, renew_states
 from fedstein.engines.flower.letters import BadLetter, Shapes, digest, shapes_of, value
 from fedstein.engines.flower.office import Office, Outcome
 from fedstein.metrics import Sums, implausible_sums, sum_shapes
@@ -95,7 +95,8 @@ class FlowerEngine:
         self._count(number, found)
         return None
 
-    def commit(self, number: int, clients: Sequence[int]) -> None:
+    def commit(self, number: int, clients: Sequence[int], renewed: Mapping[int, Arrays]) -> None:
+        renew_states(self, renewed)
         for client in clients:
             self.office.receipts[client] = (number, self._receipts[client])
             if self._like:
