@@ -162,7 +162,9 @@ def forget(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="fig1|fig2|fig3|fig4|theory|all|sites|draws|reports|shards|steps")],
+    what: Annotated[
+        str, typer.Argument(metavar="fig1|fig2|fig3|fig4|theory|all|sites|draws|reports|several|shards|steps")
+    ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds for every setting; default: 5, 3 or 1.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run; default: 150 or 100.")] = None,
     data: Annotated[str, typer.Option(metavar="embedded|full")] = "embedded",
@@ -184,7 +186,7 @@ def reproduce(
     """The paper's figures with error bars, the numbers behind them, and which of its claims hold; ``theory``: section
     III, the indicators beside the true decrease of the free energies. ``all`` is every one of these. Beyond the paper:
     ``sites`` (curvature sites and references), ``draws`` (whom innovation draws), ``reports`` (cheaper reports),
-    ``shards`` (other data), ``steps`` (the step sizes of these, on held-out rows)."""
+    ``several`` (clients a round), ``shards`` (other data), ``steps`` (the step sizes of these, on held-out rows)."""
     from fedstein.cli.reproducing import reproduce_figures
 
     reproduce_figures(what, seeds, rounds, data, density, setting or [], jobs, out, quick, quiet, arm or [])

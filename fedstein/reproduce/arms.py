@@ -17,11 +17,12 @@ class Arm(NamedTuple):
 # Step sizes by setting and method: the best on held-out training rows (``fedstein reproduce steps``). With 120 clients
 # FedAvg has the step of the smaller federation, and so has pooled SVGD on MNIST: those were not tuned at that size.
 TUNED: dict[str, dict[str, float]] = {
-    "blr30": {"curvature": 0.025, "pooled": 0.05, "fedavg": 16.0},
-    "blr120": {"curvature": 0.0125, "pooled": 0.0125, "fedavg": 16.0},
-    "bnn27": {"curvature": 8e-3, "pooled": 8e-3, "fedavg": 0.5},
-    "bnn120": {"curvature": 3e-3, "pooled": 8e-3, "fedavg": 0.5},
-    "small27": {"curvature": 8e-3},  # that of bnn27
+    "blr30": {"curvature": 0.025, "curvature_renewing": 0.0125, "pooled": 0.05, "fedavg": 16.0},
+    "blr120": {"curvature": 0.0125, "curvature_renewing": 0.0125, "pooled": 0.0125, "fedavg": 16.0},
+    "bnn27": {"curvature": 8e-3, "curvature_renewing": 8e-3, "pooled": 8e-3, "fedavg": 0.5},
+    "bnn120": {"curvature": 3e-3, "curvature_renewing": 4e-3, "pooled": 8e-3, "fedavg": 0.5},
+    "small27": {"curvature": 8e-3, "curvature_renewing": 8e-3},  # those of bnn27
+    "small120": {"curvature": 3e-3, "curvature_renewing": 4e-3},  # those of bnn120
 }
 REMEMBERS = {"kind": "curvature"}
 CHEAP = {"pool": 9, "report_rows": 100}  # reports of nine clients, on a hundred of their rows
@@ -49,11 +50,19 @@ def innovation(title: str, draw: str) -> dict[str, Arm]:
     }
 
 
+def together(clients: int) -> Arm:
+    """Several clients train in a round, from the same particles; their sites add, their moves are averaged."""
+    scheme = {"kind": "hip", "draw": "pass", "pool": max(9, clients), "per_round": clients}
+    settings = {"sites": {**REMEMBERS, "renew": True}, "selection": scheme, "algorithm": {"kind": "parallel_dsvgd"}}
+    return Arm(f"HIP renewing, {clients} clients a round", settings, 0.4 * clients + 0.4, "curvature_renewing")
+
+
 ARMS: dict[str, Arm] = {
     "ksd": Arm("KSD", {"selection": {"kind": "ksd"}}, 1.6),
     "hip": Arm("HIP", {"selection": {"kind": "hip"}}, 1.5),
     "round_robin": Arm("Round robin", {"selection": {"kind": "round_robin"}}, 0.7),
     "random": Arm("Random", {"selection": {"kind": "random"}}, 0.7),
+    **{f"together{m}": together(m) for m in (3, 9, 27)},
     "parallel": Arm("Parallel DSVGD", {"algorithm": {"kind": "parallel_dsvgd"}}, 14.0),
     "curvature": remembering("Curvature, round robin", 0.5, kind="round_robin", order="reshuffled"),
     "curvature_oldest": remembering("Curvature, oldest first", 0.5, kind="round_robin", order="seeded"),
@@ -66,6 +75,9 @@ ARMS: dict[str, Arm] = {
     ),
     "curvature_renewing": renewing("Curvature, HIP renewing" + CHEAPER, 0.8, pool=9),
     "renewing_everybody": renewing("Curvature, HIP renewing", 1.8),
+    "renewing_third": Arm(
+        "The default: HIP renewing, a third reports", {"sites": REMEMBERS}, 0.8, "curvature_renewing"
+    ),
     "renewing_cheap": renewing("Curvature, HIP renewing" + CHEAPER + ", 100 rows", 0.7, **CHEAP),
     **innovation("Curvature, innovation", "pass"),
     **innovation("Innovation, in proportion", "proportional"),

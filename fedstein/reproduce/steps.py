@@ -26,6 +26,8 @@ MORE: dict[tuple[str, str], tuple[float, ...]] = {
     ("blr120", "fedavg"): (8.0, 16.0, 32.0, 64.0),
     ("blr120", "curvature"): (0.125,),
     ("blr120", "pooled"): (0.125,),
+    ("blr30", "curvature_renewing"): (0.125,),
+    ("blr120", "curvature_renewing"): (0.125,),
     ("bnn120", "curvature"): (0.75,),
 }
 BASE = {

@@ -20,6 +20,7 @@ def finished(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_reference_then_report(finished, tmp_path) -> None:
     folder = shutil.copytree(finished, tmp_path / "run")
     before = fedstein("report", folder)

@@ -111,6 +111,7 @@ def shrink(monkeypatch, only: Plan) -> None:
         monkeypatch.setitem(FIGURES, name, FIGURES[name]._replace(panels=("blr30",)))
 
 
+@pytest.mark.slow
 def test_a_miniature_gives_figures_numbers_and_claims(miniature, monkeypatch):
     only, out, folders = miniature
     shrink(monkeypatch, only)
@@ -134,6 +135,7 @@ def test_a_miniature_gives_figures_numbers_and_claims(miniature, monkeypatch):
     assert before == {p.name: p.read_bytes() for p in out.glob("fig*")}, "same runs, same figures"
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_run_again(miniature, monkeypatch):
     only, out, folders = miniature
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("nothing is left to run"))
@@ -142,6 +144,7 @@ def test_what_is_finished_is_not_run_again(miniature, monkeypatch):
     assert shares == [1.0]
 
 
+@pytest.mark.slow
 def test_schemes_of_one_seed_meet_the_same_clients_and_the_same_start(miniature):
     only, _, folders = miniature
     jobs = [job for job in only.jobs if job.seed == 1]

@@ -271,6 +271,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_the_command_leaves_numbers_a_figure_and_a_page(result):
     out, said = result
     clients, rounds = rows(out / "theory.csv"), rows(out / "theory_rounds.csv")
@@ -301,6 +302,7 @@ def test_the_command_leaves_numbers_a_figure_and_a_page(result):
         assert sum(int(r["selected"]) for r in mine) == 1
 
 
+@pytest.mark.slow
 def test_it_looks_at_the_run_that_would_have_been_played_anyway(result):
     """The reports of the run are the indicators of the look before the round."""
     out, _ = result
@@ -312,6 +314,7 @@ def test_it_looks_at_the_run_that_would_have_been_played_anyway(result):
             np.testing.assert_allclose(line["reports"], line["look"][scheme], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_stopped_reproduction_goes_on_to_the_same_bits(result):
     out, _ = result
     before = {path.name: path.read_bytes() for path in out.glob("theory*")}

@@ -37,6 +37,7 @@ def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, rounds: int)
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "choice",
     [
