@@ -79,10 +79,11 @@ def play_round(parts: Parts, state: RunState) -> tuple[RunState, dict[str, Any]]
     began, number, ledger = time.perf_counter(), state.round + 1, Ledger()
     candidates = pick_candidates(parts, number)
     broadcast, values, report_rows, reports = ask_candidates(parts, number, state.server, candidates, ledger)
-    state, renewed = renew_sites(parts, state, reports) if parts.renew else (state, {})
-    del reports  # each may be as large as the particles
     draws = uniforms(parts.seed, CHOOSE, number, count=len(candidates))
     counted, cut = (None, []) if values is None else capped_at_median(values, parts.max_ratio)
+    believed = {k: report for k, report in reports.items() if k not in {candidates[i] for i in cut}}
+    state, renewed = renew_sites(parts, state, believed) if parts.renew else (state, {})
+    del reports, believed  # each may be as large as the particles
     drawn: Draw = parts.scheme.draw(state.memory, candidates, counted, draws)
     server, selected, failed, work = train_drawn(parts, number, state, drawn.order, broadcast, ledger)
     if not selected:

@@ -14,8 +14,8 @@ class Arm(NamedTuple):
     tuned: str = ""  # whose step size it takes from TUNED; empty: the paper's sites and the authors' step size
 
 
-# Step sizes by setting and method: the best on held-out training rows (``fedstein reproduce steps``). With 120 clients
-# FedAvg has the step of the smaller federation, and so has pooled SVGD on MNIST: those were not tuned at that size.
+# Step sizes by setting and method: the best on held-out training rows (``fedstein reproduce steps``). On Covertype with
+# 120 clients FedAvg has the step of the smaller federation: it was not tuned at that size.
 TUNED: dict[str, dict[str, float]] = {
     "blr30": {"curvature": 0.025, "curvature_renewing": 0.0125, "pooled": 0.05, "fedavg": 16.0},
     "blr120": {"curvature": 0.0125, "curvature_renewing": 0.0125, "pooled": 0.0125, "fedavg": 16.0},

@@ -130,3 +130,21 @@ def test_a_round_that_comes_to_nothing_renews_nothing(
     np.testing.assert_array_equal(state.server["eta"], eta)
     for client, own in federation.engine.states.items():
         np.testing.assert_array_equal(own["eta"], kept[client])
+
+
+def test_a_report_that_is_out_of_all_proportion_renews_nothing(
+    miniature: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = miniature(**FEDERATION, settings={"selection": {"draw": "pass"}})
+    state, records = federation.play()
+    ask, liar = federation.engine.ask, records[-1]["selected"][0]  # not drawn again in this pass
+    monkeypatch.setattr(
+        federation.engine,
+        "ask",
+        lambda *a: {k: {"score": 1e4 * r["score"] if k == liar else r["score"]} for k, r in ask(*a).items()},
+    )
+    after, record = protocol.play_round(federation.parts._replace(rounds=7), state)
+    assert record["faults"] == {"capped": [liar]}
+    same = {k: np.array_equal(own["eta"], after.accepted[k]["eta"]) for k, own in state.accepted.items()}
+    assert [k for k, unchanged in same.items() if unchanged] == [liar]
+    assert liar not in record["selected"]
