@@ -171,6 +171,8 @@ BEYOND: dict[str, FigurePlan] = {
             "small27": (
                 *RULES,
                 "curvature_innovation_pool",
+                "innovation_greedy_pool",
+                "innovation_aged_pool",
                 "curvature_ksd",
                 "curvature_hip",
                 "curvature_renewing",
@@ -200,10 +202,10 @@ BEYOND: dict[str, FigurePlan] = {
     "several": FigurePlan(
         "Several clients a round",
         ("small27",),
-        ("curvature_renewing", "together3", "together9", "together27"),
+        ("curvature", "together3", "together9", "together27"),
         rounds=(81,),
         seeds=3,
-        against=("curvature_renewing",),
+        against=("curvature",),
     ),
     "shards": FigurePlan(
         "Other shards, with the defaults",

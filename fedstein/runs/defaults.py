@@ -108,6 +108,8 @@ def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         full["sites"]["stiffness"] = 0.5  # a diagonal expansion is believed too far otherwise: docs/results.md
     if full["sites"].get("structure", "eigen") != "eigen" and "rank" not in raw.get("sites", {}):
         del full["sites"]["rank"]
+    if "damping" in full["sites"] and everybody and "damping" not in raw.get("sites", {}):
+        full["sites"]["damping"] = default_damping(partition["clients"], full["selection"]["per_round"])
     if "renew" in full["sites"] and "renew" not in raw.get("sites", {}):
         scores = SCHEMES[full["selection"]["kind"]].scores and full["sites"]["damping"] == 1.0
         # One site for all particles is a posterior too: a few rows would make it a noisy one.
@@ -135,6 +137,13 @@ def default_selection(
     clients, together = partition["clients"], raw.get("per_round", 1)
     known = isinstance(clients, int) and isinstance(together, int)  # what they are not is said later
     return {"kind": "hip", "draw": "pass", "pool": max(-(-clients // 3), together) if known else 0, **raw}
+
+
+def default_damping(clients: Any, together: Any) -> float:
+    """Where several clients train in a round: what replaces a third of all sites, as reports may renew."""
+    if not isinstance(clients, int) or not isinstance(together, int) or together < 1:  # which is said later
+        return 1.0
+    return min(1.0, round(clients / (3 * together), 4))
 
 
 def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[str, Any]:

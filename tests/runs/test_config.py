@@ -168,6 +168,20 @@ def test_networks_with_sites_that_remember_are_renewed_by_hip():
     assert linear == [True, False], "full sites are a posterior of their own, which a few rows would spoil"
 
 
+def test_sites_that_are_replaced_together_are_damped_to_a_third_of_all():
+    def damping(*settings):
+        config, _ = resolve(merge({}, ["data.name=mnist", *settings]), Facts("classification", 9))
+        return config.sites.damping
+
+    together = "algorithm.kind=parallel_dsvgd"
+    assert damping() == damping("selection.per_round=9") == 1.0
+    assert damping(together) == damping(together, "selection.per_round=27") == 0.3333
+    assert damping(together, "selection.per_round=9") == damping(together, "selection.per_round=2") == 1.0
+    assert damping(together, "selection.per_round=18") == 0.5
+    assert damping(together, "sites.damping=0.8") == 0.8
+    assert damping(together, "sites.kind=particles") is None
+
+
 def test_a_preset_gives_way_to_what_the_user_says():
     raw = with_preset("paper", merge({}, ["sites.density=log", "selection.kind=hip"]))
     assert raw == {"sites": {"kind": "particles", "density": "log"}, "selection": {"kind": "hip"}}
