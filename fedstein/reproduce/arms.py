@@ -53,7 +53,11 @@ def innovation(title: str, draw: str) -> dict[str, Arm]:
 def together(clients: int) -> Arm:
     """Several clients train in a round, from the same particles; their sites add, their moves are averaged."""
     scheme = {"kind": "round_robin", "order": "reshuffled", "per_round": clients}
-    settings = {"sites": REMEMBERS, "selection": scheme, "algorithm": {"kind": "parallel_dsvgd"}}
+    settings: dict[str, dict[str, Any]] = {
+        "sites": REMEMBERS,
+        "selection": scheme,
+        "algorithm": {"kind": "parallel_dsvgd"},
+    }
     return Arm(f"Round robin, {clients} clients a round", settings, 0.4 * clients + 0.1, "curvature")
 
 

@@ -58,7 +58,7 @@ SETTINGS: dict[str, Setting] = {
         {"hidden": [20]},
     ),
     "dirichlet27": Setting(
-        "MNIST, 27 clients, Dirichlet(0.1)",
+        "Dirichlet(0.1), 27 clients",
         BNN,
         {"kind": "dirichlet", "clients": 27, "rows_per_client": 300, "concentration": 0.1},
         81,
