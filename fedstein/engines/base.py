@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import jax.numpy as jnp
 from jax import Array
 
 from fedstein.algorithms.base import Arrays
@@ -86,5 +87,6 @@ class Engine(Protocol):
 def renew_states(engine: Engine, renewed: Mapping[int, Arrays]) -> None:
     """Some arrays of clients' states replaced by what the server has worked out."""
     for client, arrays in renewed.items():
-        engine.states[client] = engine.keep({**engine.states[client], **arrays})
+        fresh = {name: jnp.asarray(array) for name, array in arrays.items()}  # as all of a state is: no other program
+        engine.states[client] = engine.keep({**engine.states[client], **fresh})
         engine.changed.add(client)
