@@ -41,10 +41,8 @@ def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, rounds: int)
 @pytest.mark.parametrize(
     "choice",
     [
-        ("selection.kind=ksd",),
-        ("selection.kind=hip",),
-        ("selection.kind=round_robin",),
         ("sites.kind=curvature", "selection.kind=ksd"),
+        ("sites.kind=particles", "selection.kind=hip"),
         ("sites.kind=curvature", "sites.structure=eigen", "selection.kind=hip"),
     ],
     ids=" ".join,
