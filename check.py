@@ -1,4 +1,4 @@
-"""Set everything up and check everything: format, lint, types, tests. Needs Python 3.11+ with pip, nothing else.
+"""Set everything up and check everything: format, lint, types, docs, tests. Needs Python 3.11+ with pip, nothing else.
 
 python3 check.py            the whole check, as CI runs it
 python3 check.py --fast     the everyday part: without the tests marked slow
@@ -36,10 +36,12 @@ def main() -> None:
     if not (BIN / "python").exists() and not (BIN / "python.exe").exists():
         venv.create(ENVIRONMENT, with_pip=True)
     python = str(BIN / "python")
-    call(python, "-m", "pip", "install", "--quiet", "--editable", ".[test]")
+    call(python, "-m", "pip", "install", "--quiet", "--editable", ".[test,docs]")
     call(python, "-m", "ruff", "format", "--check", ".")
     call(python, "-m", "ruff", "check", ".")
     call(python, "-m", "mypy")
+    site = str(ENVIRONMENT / "site")  # not --quiet: MkDocs then counts no warnings, and --strict lets them pass
+    call(python, "-m", "mkdocs", "build", "--strict", "--site-dir", site, NO_MKDOCS_2_WARNING="1")
     marks = ["-m", "not slow"] if "--fast" in own else []
     # Three workers with one XLA thread each: for two cores, as one mostly waits for processes that a test has started.
     variables = {

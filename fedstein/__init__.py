@@ -10,15 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedstein.api import Posterior, fit
+    from fedstein.api import fit
     from fedstein.errors import FedsteinError, InputError
+    from fedstein.posterior import Posterior, load
 
-__version__ = "0.1.0"
-__all__ = ["FedsteinError", "InputError", "Posterior", "__version__", "fit"]
+__version__ = "0.2.0"
+__all__ = ["FedsteinError", "InputError", "Posterior", "__version__", "fit", "load"]
 
 _LAZY = {
     "fit": "fedstein.api",
-    "Posterior": "fedstein.api",
+    "Posterior": "fedstein.posterior",
+    "load": "fedstein.posterior",
     "FedsteinError": "fedstein.errors",
     "InputError": "fedstein.errors",
 }
@@ -28,6 +30,8 @@ def __getattr__(name: str) -> Any:
     """Import on first use, so that ``import fedstein`` costs nothing."""
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in ("stein", "models", "data", "metrics"):
+    if name == "metrics":
+        return import_module("fedstein.evaluation.metrics")
+    if name in ("stein", "models", "data"):
         return import_module(f"fedstein.{name}")
     raise AttributeError(f"module 'fedstein' has no attribute {name!r}")

@@ -5,55 +5,26 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from fedstein import protocol
-from fedstein.algorithms import ALGORITHMS
-from fedstein.data import Dataset, validate
+from fedstein.data import Dataset, refuse_no_counts, validate
 from fedstein.errors import InputError
-from fedstein.evaluation import Evaluate, unmeasured
-from fedstein.models import MODELS, Model
-from fedstein.predictive import Predictive, mixture_moments
-from fedstein.runs.config import Config, check_names, merge, resolve, unknown
+from fedstein.federation import protocol
+from fedstein.federation.evaluation import Evaluate, unmeasured
+from fedstein.models import MODELS, Model, ModelTraits, check_model
+from fedstein.posterior import Posterior, as_rows
+from fedstein.runs.build import build_evaluation, build_model, conclude, round_context
+from fedstein.runs.config import Layer, merge, resolve, unknown
+from fedstein.runs.config_sources import combine
 from fedstein.runs.defaults import Facts
-from fedstein.runs.wiring import build_evaluation, build_model, federate, make_parts, outcome
-from fedstein.sites.gaussian import DRAWS, SiteGaussian
+from fedstein.runs.doubts import doubts
+from fedstein.runs.federate import federate
+from fedstein.runs.refining import refine_conclusion
 
 Client = tuple[np.ndarray, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Posterior:
-    """N particles of a model's posterior, and how they came about."""
-
-    model: Model
-    particles: np.ndarray  # N x d
-    rounds: list[dict[str, Any]]  # one record a round, as in rounds.jsonl
-    config: Config
-    gaussian: SiteGaussian | None = None  # from full curvature sites: the posterior with the right width
-    clients: list[dict[str, Any]] | None = None  # evaluate__where="clients": held-out rows and metrics of each
-
-    def predict(self, x: np.ndarray, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-        """Rows x classes probabilities averaged over particles; for regression rows x 2, mean and sd.
-
-        ``using="gaussian"`` averages over that many seeded draws from the site Gaussian instead.
-        """
-        if using not in ("particles", "gaussian"):
-            raise InputError(unknown("posterior", using, ["particles", "gaussian"]))
-        if using == "gaussian" and self.gaussian is None:
-            raise InputError(
-                "this posterior has no Gaussian: it needs sites__kind='curvature' and sites__structure='full'"
-            )
-        x = as_rows(x, "x", self.model.features)
-        if len(x) == 0:
-            return np.zeros((0, self.model.classes or 2))
-        particles = self.gaussian.draws(draws, seed) if self.gaussian and using == "gaussian" else self.particles
-        out = Predictive(self.model, x)(jnp.asarray(particles, jnp.result_type(float)))
-        return np.exp(out) if self.model.task == "classification" else np.stack(mixture_moments(out), axis=1)
 
 
 def fit(
@@ -65,14 +36,26 @@ def fit(
     on_round: Callable[[Mapping[str, Any]], None] | None = None,
     **flat: Any,
 ) -> Posterior:
-    """Train on ``clients``, a list of (x, y) arrays, in this process.
+    """Train a posterior over clients' data in this process.
 
-    ``model`` is a name (``"blr"``, ``"bnn_classifier"``, ``"bnn_regressor"``) or a ``Model`` of your own
-    (``fedstein.models.custom``). Settings are those of the config file, either nested
-    (``settings={"selection": {"kind": "hip"}}``) or flat, with two underscores for the dot
-    (``selection__kind="hip"``, ``rounds=60``). ``test`` rows give metrics each round; without them
-    ``evaluate__where="clients"`` does, on rows that every client holds out. Features are used as they come: scale them
-    first. Precision follows JAX's x64 flag; float64 arrays without it are refused.
+    Features are used as they come, so scale them first. Precision follows JAX's x64 flag.
+
+    Args:
+        model: The name of a model (``"blr"``, ``"linear"``, ``"poisson"``, ..., an import path), or a ``Model`` of your
+            own (``fedstein.models.custom``).
+        clients: One (x, y) pair of arrays for each client.
+        test: Rows that give metrics in each round. Without them ``evaluate__where="clients"`` does, on rows that every
+            client holds out.
+        settings: Settings of the config file, nested: ``{"selection": {"kind": "hip"}}``.
+        on_round: Is called with the record of every round, a mapping with the keys of ``rounds.jsonl``.
+        **flat: Settings with two underscores for the dot: ``selection__kind="hip"``, ``rounds=60``.
+
+    Returns:
+        The posterior.
+
+    Raises:
+        InputError: Rows, labels or settings are wrong; float64 arrays while JAX's x64 flag is off are, too; or the
+            functions of a model of your own do not fit together (``fedstein.models.check_model``).
     """
     pairs = [as_client(pair, f"client {k}") for k, pair in enumerate(clients)]
     if not pairs:
@@ -80,17 +63,20 @@ def fit(
     widths = {x.shape[1] for x, _ in pairs}
     if len(widths) > 1:
         raise InputError(f"expected every client to have the same features, got {sorted(widths)} columns")
-    raw = gather(settings or {}, flat, model)
-    task = model.task if isinstance(model, Model) else MODELS[raw["model"]["kind"]].task
+    layers = gather(settings or {}, flat, model)
+    task = model.task if isinstance(model, Model) else MODELS[model].task
     joined = as_dataset(pairs, as_client(test, "test") if test is not None else None, task, model)
-    config, notes = resolve(raw, Facts(joined.task, joined.classes, len(pairs)))
+    facts = Facts(joined.task, joined.classes, len(pairs), features=joined.train_x.shape[1])
+    if isinstance(model, Model):
+        check_model(model, joined.train_x, joined.train_y, thorough=False)
+        traits = ModelTraits(target=model.target, whole_shard=model.whole_shard)
+        facts = facts._replace(traits=traits, dim=model.dim)
+    config, notes = resolve(layers, facts)
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    if isinstance(model, Model):
-        built = model
-        config = config.model_copy(update={"model": config.model.model_construct(kind="custom")})
-    else:
-        built = build_model(config, widths.pop(), joined.classes, joined.task)
+    built = model if isinstance(model, Model) else build_model(config, widths.pop(), joined.classes, joined.task)
+    if built.target == "count" and test is not None:
+        refuse_no_counts(joined.test_y, "test")
     federation = federate(config, built, split_like(joined, pairs))
     by_clients = config.evaluate.where == "clients"
     if by_clients and test is not None:
@@ -98,66 +84,79 @@ def fit(
     evaluate: Evaluate = unmeasured
     if by_clients or test is not None:
         evaluate = build_evaluation(config, federation.model, federation.engine, joined)
-    parts = make_parts(config, federation.program, federation.engine, evaluate)
-    last, records = protocol.first(parts), []
-    for state, record in protocol.play(parts, last):
+    context = round_context(config, federation.program, federation.engine, evaluate)
+    last, records = protocol.first(context), []
+    for state, record in protocol.play(context, last):
         last = state
-        records.append(record)
+        records.append(record.to_dict())
         if on_round:
-            on_round(record)
-    found = outcome(config, federation.model, last.server)
+            on_round(records[-1])
+    method = context.method
+    found = conclude(method, last.server)
     if found.refused:
         warnings.warn(found.refused, stacklevel=2)
-    particles = federation.particles(last._replace(server=found.server))
-    each = evaluate(last.round, found.server).by_client(federation.engine.clients) if by_clients else None
-    return Posterior(built, particles, records, config, found.gaussian, each)
+    found, refined = refine_conclusion(config, federation.engine, last, found)
+    particles, each = federation.particles(found.server), None
+    if by_clients:
+        reading = evaluate(last.round, method.posterior(found.server), last.sites)
+        each = reading.by_client(federation.engine.clients)
+    return Posterior(
+        built,
+        particles,
+        records,
+        config,
+        found.gaussian,
+        each,
+        sums=found.sums,
+        doubts=doubts(config, records, refined),
+    )
 
 
-def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Model) -> dict[str, Any]:
-    """Nested and flat settings as one raw config; what has no meaning here is refused, not ignored."""
-    raw: dict[str, Any] = merge(settings, [])
+def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Model) -> list[Layer]:
+    """Collect what was passed to ``fit`` as layers of a config.
+
+    Args:
+        settings: Nested settings.
+        flat: Keyword arguments, with two underscores for the dot; they win over ``settings``.
+        model: A model's name, or a model.
+
+    Returns:
+        The layers for ``resolve``.
+
+    Raises:
+        InputError: A setting has no meaning here, or contradicts the model.
+    """
+    keywords: dict[str, Any] = {}
     for key, value in flat.items():
         section, _, name = key.partition("__")
         if not name:
-            raw[section] = value
-        elif isinstance(raw.setdefault(section, {}), dict):
-            raw[section][name] = value
+            keywords[section] = value
+        elif isinstance(keywords.setdefault(section, {}), dict) and isinstance(settings.get(section, {}), Mapping):
+            keywords[section][name] = value
         else:
             raise InputError(f"{key}: {section} is a value, not a section; write {section}=VALUE")
+    layers: list[Layer] = [("settings", merge(settings, [])), ("the keyword arguments", keywords)]
+    raw = combine(layers)
     for section, instead in NOT_HERE.items():
         if section in raw:
             raise InputError(f"[{section}] has no meaning in fedstein.fit: {instead}")
     own = raw.get("model", {})
+    here: dict[str, Any] = {
+        "data": {"name": "file"},
+        "partition": {"kind": "given"},
+        "engine": {"precision": str(jnp.result_type(float))},
+    }
     if isinstance(model, Model):
         if own:
             raise InputError(f"[model] settings are for the built-in models, got {own} with a model of your own")
-        fill_in(raw, model)
     else:
         if model not in MODELS:
             raise InputError(unknown("model", model, list(MODELS)))
-        if isinstance(own, dict) and own.get("kind", model) != model:
+        if isinstance(own, Mapping) and own.get("kind", model) != model:
             raise InputError(f"model.kind = {own['kind']!r} contradicts the model {model!r}; leave it out")
-        raw["model"] = {**own, "kind": model}
-    raw["data"], raw["partition"] = {"name": "file"}, {"kind": "given"}
-    raw["engine"] = {"precision": str(jnp.result_type(float))}
-    return raw
+        here["model"] = {"kind": model}
+    return [("fedstein.fit", here), *(layer for layer in layers if layer[1])]
 
-
-def fill_in(raw: dict[str, Any], model: Model) -> None:
-    """The defaults that depend on the model, for one that no registry knows; only keys that will be used."""
-    check_names(raw)
-    method = {"kind": "dsvgd", **raw.get("algorithm", {})}
-    sites = {"kind": ALGORITHMS[method["kind"]].sites[0], **raw.get("sites", {})}
-    if sites["kind"] == "particles":
-        sites = {"density": "log", **sites}
-    if sites["kind"] == "curvature":
-        sites = {"structure": "full" if model.dim <= FULL else "diagonal", **sites}
-    if method["kind"] != "fedavg":
-        method = {"step_size": 0.01, "epsilon": 1e-6, **method}
-    raw["sites"], raw["algorithm"] = sites, method
-
-
-FULL = 200  # parameters up to which a model of one's own gets full curvature, a d x d array a client
 
 NOT_HERE = {
     "data": "the rows are what you pass",
@@ -182,24 +181,6 @@ def as_client(pair: Any, name: str) -> Client:
     if y.dtype.kind not in "biuf":
         raise InputError(f"{name}: expected numbers as targets, got {y.dtype}; code the labels as 0, 1, ...")
     return x, y
-
-
-def as_rows(x: Any, name: str, features: int = 0) -> np.ndarray:
-    """Rows as the models want them: two-dimensional finite floats of JAX's precision."""
-    precision = jnp.result_type(float)
-    if getattr(x, "dtype", None) == np.float64 and precision != jnp.float64:
-        raise InputError(
-            f"{name} is float64 but JAX's x64 flag is off; pass x.astype(numpy.float32), or turn the flag on first"
-        )
-    array = np.asarray(x)
-    if array.ndim != 2 or (features and array.shape[1] != features):
-        raise InputError(f"{name}: expected rows x {features or 'features'}, got shape {array.shape}")
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{name}: expected numbers, got {array.dtype}")
-    if not np.isfinite(array).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise InputError(f"{name}: expected finite numbers, got {array[row, column]} in row {row}, column {column}")
-    return array.astype(precision)
 
 
 def as_targets(y: np.ndarray, name: str, task: str) -> np.ndarray:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax import Array
 
-START, TRAIN, REPORT, CHOOSE, POOL, ORDER, GAUSSIAN = range(7)
+START, TRAIN, REPORT, CHOOSE, POOL, ORDER, GAUSSIAN, DRAWS = range(8)
 
 
 def stream(seed: int | Array, purpose: int, *ids: int | Array) -> Array:

@@ -11,19 +11,30 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedstein import models, protocol
-from fedstein.algorithms import ALGORITHMS
-from fedstein.client import ClientProgram
-from fedstein.engines.local import LocalEngine
-from fedstein.evaluation import unmeasured
+from fedstein import models
+from fedstein.federation import protocol
+from fedstein.federation.client import ClientProgram
+from fedstein.federation.evaluation import unmeasured
+from fedstein.federation.local import LocalEngine
+from fedstein.inference.methods import METHODS
+from fedstein.runs.build import build_model, round_context
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
-from fedstein.runs.wiring import build_model, federate, make_parts
+from fedstein.runs.federate import federate
+from fedstein.runs.jax_setup import release_programs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with real processes first: they are the longest, and one fleet at a time is enough for two cores."""
-    items.sort(key=lambda item: not (item.get_closest_marker("slow") and "flower" in item.nodeid))
+    """The longest tests first: those with real processes, and the table of digests, which is one test."""
+    items.sort(
+        key=lambda item: not (item.get_closest_marker("slow") and ("flower" in item.nodeid or "digests" in item.nodeid))
+    )
+
+
+@pytest.fixture(autouse=True)
+def released_programs() -> None:
+    """Compiled programs of earlier tests are forgotten before their memory maps reach the system's limit."""
+    release_programs()
 
 
 # Compilation makes the first example slow, and a run must not depend on the day it is made.
@@ -61,39 +72,41 @@ def double() -> Iterator[Precision]:
 class Miniature(NamedTuple):
     """A federation small enough to play in a moment."""
 
-    parts: protocol.Parts
+    context: protocol.RoundContext
     engine: LocalEngine
 
     def again(self, seed: int) -> Miniature:
         """The same federation from the start, with another seed or the same; compiled functions are shared."""
-        old = self.parts.program
+        old = self.context.program
         program = ClientProgram(
             old.model,
-            old.algorithm,
+            old.method,
             old.scheme,
             seed=seed,
             batch_size=old.batch_size,
-            rows=old.report_rows,
+            report_rows=old.report_rows,
             schedule=old.schedule,
         )
         engine = LocalEngine(program, self.engine.shards)
-        return Miniature(self.parts._replace(program=program, engine=engine, seed=seed), engine)
+        return Miniature(self.context._replace(program=program, engine=engine, seed=seed), engine)
 
     def play(self) -> tuple[protocol.RunState, list[dict[str, Any]]]:
-        state, records = protocol.first(self.parts), []
-        for state, record in protocol.play(self.parts, state):  # noqa: B007, B020 - the loop moves the state on
-            records.append(record)
+        state, records = protocol.first(self.context), []
+        for state, record in protocol.play(self.context, state):  # noqa: B007, B020 - the loop moves the state on
+            records.append(record.to_dict())
         return state, records
 
 
-def client_rows(task: str, classes: int, sizes: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
+def client_rows(
+    task: str, classes: int, sizes: tuple[int, ...], counts: bool = False
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """The same few rows for every seed of a run."""
     draw = np.random.default_rng(7)
     rows = []
     for n in sizes:
         x = draw.normal(size=(n, 3)).astype(np.float32)
         y = draw.normal(size=n).astype(np.float32) if task == "regression" else draw.integers(0, classes, n)
-        rows.append((x, y))
+        rows.append((x, np.floor(3 * np.abs(y)) if counts else y))
     return rows
 
 
@@ -113,21 +126,31 @@ def miniature() -> Callable[..., Miniature]:
         settings: dict[str, dict[str, Any]] | None = None,
     ) -> Miniature:
         info = models.MODELS[model] if isinstance(model, str) else None
-        method = ALGORITHMS[algorithm]  # its own kind of site and a scheme it works with, unless told otherwise
-        site, scheme = site or method.sites[0], scheme or (*method.schemes, "ksd")[0]
+        method = METHODS[algorithm]  # its own kind of site and a scheme it works with, unless told otherwise
+        site, scheme = site or method.sites, scheme or ("ksd" if method.answers_reports else "round_robin")
         own_steps = {"distill_steps": 2} if site == "particles" else {}
         many = {"particles": 5} if algorithm != "fedavg" else {}
         task = info.task if info else model.task
-        classes = 0 if task == "regression" else 2 if model == "blr" else 3
+        classes = 0 if task == "regression" else (info.classes if info else None) or 3
+        traits = info.traits if info else model
+        whole = traits.whole_shard  # its steps use all rows, which is the default
         raw: dict[str, Any] = {
             "seed": seed,
             "rounds": rounds,
             "data": {"name": "file"},
             "partition": {"kind": "given", "clients": len(sizes)},
-            "model": {"kind": model, **({"hidden": [4]} if "hidden" in info.settings else {})} if info else {},
+            "model": {"kind": model, **({"hidden": [4]} if "hidden" in info.settings.model_fields else {})}
+            if info
+            else {},
             "sites": {"kind": site, **({"density": "log"} if site == "particles" else {})},
             "selection": {"kind": scheme},
-            "algorithm": {"kind": algorithm, "local_steps": 2, "batch_size": 8, **many, **own_steps},
+            "algorithm": {
+                "kind": algorithm,
+                "local_steps": 2,
+                **({} if whole else {"batch_size": 8}),
+                **many,
+                **own_steps,
+            },
             "engine": {"threads": 1},
         }
         for section, values in (settings or {}).items():
@@ -135,9 +158,9 @@ def miniature() -> Callable[..., Miniature]:
         config, notes = resolve(raw, Facts(task, classes, len(sizes)))
         assert notes == []
         built = model if isinstance(model, models.Model) else build_model(config, 3, classes, task)
-        federation = federate(config, built, client_rows(task, classes, sizes))
-        parts = make_parts(config, federation.program, federation.engine, unmeasured)
-        return Miniature(parts, federation.engine)
+        federation = federate(config, built, client_rows(task, classes, sizes, traits.target == "count"))
+        context = round_context(config, federation.program, federation.engine, unmeasured)
+        return Miniature(context, federation.engine)
 
     return build
 
@@ -158,6 +181,7 @@ class LinearGaussian(NamedTuple):
             init=lambda key: mean + sd * jax.random.normal(key, mean.shape),
             predict=lambda theta, x: jnp.stack([x @ theta, jnp.full(x.shape[0], -2 * jnp.log(noise))], axis=1),
             task="regression",
+            likelihood="gaussian",
             name="linear_gaussian",
         )
 

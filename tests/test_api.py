@@ -84,7 +84,8 @@ def test_a_gaussian_model_of_ones_own_finds_the_analytic_posterior_mean(sites, e
     )
     assert posterior.particles.mean() == pytest.approx(y.sum() / 51, abs=0.05)
     assert posterior.config.model.kind == "custom"
-    assert (posterior.config.sites.density, posterior.config.sites.structure) == expected
+    sites_of = posterior.config.sites
+    assert (getattr(sites_of, "density", None), getattr(sites_of, "structure", None)) == expected
     with pytest.raises(fedstein.InputError, match="built-in models"):
         fedstein.fit(model, [(np.zeros((50, 1), np.float32), y)], model__prior_rate=5.0)
 
@@ -139,8 +140,10 @@ def test_wrong_settings_are_the_configs_errors(clients):
         fedstein.fit("blr", clients, model__kind="bnn_classifier")
     with pytest.raises(fedstein.InputError, match="a value, not a section"):
         fedstein.fit("blr", clients, rounds=2, rounds__x=3)
-    with pytest.warns(UserWarning, match="selection.pool is not used"):
+    with pytest.raises(fedstein.InputError, match=r"selection\.pool is not used"):
         fedstein.fit("blr", clients, rounds=1, selection__kind="random", selection__pool=2)
+    with pytest.warns(UserWarning, match="selection.pool is not used"):
+        fedstein.fit("blr", clients, settings={"rounds": 1, "selection": {"pool": 2}}, selection__kind="random")
     with pytest.raises(fedstein.InputError, match="rows x 2"):
         fedstein.fit("blr", clients, rounds=1).predict(np.zeros((3, 5), np.float32))
 

@@ -1,17 +1,24 @@
-"""The command line: parse, call, print. Wrong input is one line on standard error and exit code 2."""
+"""The command line: parse, call, print. Invalid input gives one line on standard error and exit code 2."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point of ``fedstein``."""
+    """Run the command line ``fedstein`` and end the process.
+
+    Args:
+        arguments: The words after ``fedstein``; by default those of the process.
+
+    Raises:
+        SystemExit: Always. The code is 0 on success, 2 for invalid input, and 1 for any other failure.
+    """
     import click
     import typer
 
     from fedstein.cli.app import app
+    from fedstein.console import fail, silence
     from fedstein.errors import FedsteinError
 
     try:
@@ -27,28 +34,9 @@ def main(arguments: list[str] | None = None) -> None:
         fail("stopped", 1)
     except FedsteinError as error:
         fail(str(error), error.exit_code)
-    except BrokenPipeError:  # whoever read the output has left
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         silence()
         sys.exit(1)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
     sys.exit(code or 0)
-
-
-def say(text: str) -> None:
-    """Print; whoever has stopped reading does not stop the work."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        silence()
-
-
-def silence() -> None:
-    """Send what is still to be printed nowhere, so that the end of the process has nothing to complain about."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it lives as long as the process
-
-
-def fail(message: str, code: int) -> None:
-    """One line, whatever the message looked like."""
-    print("fedstein: " + " ".join(message.split()), file=sys.stderr)
-    sys.exit(code)

@@ -1,4 +1,4 @@
-"""``fedstein list`` and ``fedstein data list``: what the registries hold."""
+"""The commands ``fedstein list`` and ``fedstein data list``."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from fedstein.algorithms import ALGORITHMS
-from fedstein.data import DATASETS, PARTITIONS
+from fedstein.data import DATASETS
 from fedstein.data.fetch import cache_path
+from fedstein.data.partition_kinds import PARTITION_KINDS
+from fedstein.inference.methods import METHODS
+from fedstein.inference.sites import SITES
 from fedstein.models import MODELS
 from fedstein.selection import DRAWS, SCHEMES
-from fedstein.sites import SITES
 
 
 def registries() -> Iterator[tuple[str, str, str]]:
-    """(section, name, about) of everything that has a name in a config."""
+    """Yield (section, name, description) of everything that a config can name."""
     for kind, model in MODELS.items():
         yield "model", kind, model.about
     for name, dataset in DATASETS.items():
         yield "data", name, dataset.description
-    for kind, function in PARTITIONS.items():
-        yield "partition", kind, (function.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    for kind, partition in PARTITION_KINDS.items():
+        yield "partition", kind, partition.about
     for kind, site in SITES.items():
         yield "sites", kind, site.about
     for kind, scheme in SCHEMES.items():
         yield "selection", kind, scheme.about
     for name, rule in DRAWS.items():
         yield "selection.draw", name, rule.about
-    for kind, algorithm in ALGORITHMS.items():
-        yield "algorithm", kind, algorithm.about
+    for kind, method in METHODS.items():
+        yield "algorithm", kind, method.about
 
 
 def registry_table() -> Table:
+    """Build the table of ``fedstein list``."""
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("section", "name", "what it is"):
         grid.add_column(column)
@@ -44,6 +46,7 @@ def registry_table() -> Table:
 
 
 def dataset_table() -> Table:
+    """Build the table of ``fedstein data list``."""
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("name", "train", "test", "features", "classes", "licence", "where it is"):
         grid.add_column(column, justify="right" if column in ("train", "test", "features", "classes") else "left")

@@ -18,27 +18,32 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedstein.cli import say
-
-LINES = 20  # how many plain lines a run prints in a pipe, about
-
-OnRound = Callable[[Mapping[str, Any]], None]
+from fedstein.console import OnRound, progress_lines, say, scores, selected_clients
 
 
 @contextmanager
 def show_progress(rounds: int, quiet: bool) -> Iterator[OnRound]:
-    """A callable to be called with every round's record."""
+    """Show the progress of one run.
+
+    Args:
+        rounds: The number of rounds of the run.
+        quiet: Whether to show nothing.
+
+    Yields:
+        A function to call with the record of every round.
+    """
     if quiet:
         yield lambda record: None
     elif sys.stdout.isatty():
         with live_bar(rounds) as on_round:
             yield on_round
     else:
-        yield plain_lines(rounds)
+        yield progress_lines(rounds)
 
 
 @contextmanager
 def live_bar(rounds: int) -> Iterator[OnRound]:
+    """Show a bar on the terminal, with the scores and the clients of the last round."""
     columns = (
         TextColumn("round"),
         MofNCompleteColumn(),
@@ -53,45 +58,22 @@ def live_bar(rounds: int) -> Iterator[OnRound]:
         def on_round(record: Mapping[str, Any]) -> None:
             nonlocal shown
             shown = scores(record) or shown
-            status = f"{shown}  client {names(record)}"
+            status = f"{shown}  client {selected_clients(record)}"
             progress.update(task, completed=record["round"], status=status)
 
         yield on_round
 
 
-def plain_lines(rounds: int) -> OnRound:
-    every = max(1, rounds // LINES)
-    first: tuple[int, float] | None = None  # the first round compiles; the pace is that of the others
-
-    def on_round(record: Mapping[str, Any]) -> None:
-        nonlocal first
-        number, now = record["round"], time.monotonic()
-        first = first or (number, now)
-        if number % every and number != rounds and number != first[0]:
-            return
-        left = ""
-        if number > first[0]:
-            left = f"  {(now - first[1]) / (number - first[0]) * (rounds - number):.0f} s left"
-        say(f"round {number}/{rounds}  {scores(record)}  client {names(record)}{left}")
-
-    return on_round
-
-
-def scores(record: Mapping[str, Any]) -> str:
-    """The two numbers people look at; nothing on a round that was not evaluated."""
-    lead = "accuracy" if record["accuracy"] is not None else "rmse"
-    found = [(name, record[name]) for name in (lead, "nll") if record[name] is not None]
-    return "  ".join(f"{name} {value:.4f}" for name, value in found)
-
-
-def names(record: Mapping[str, Any]) -> str:
-    selected = record["selected"]
-    return ",".join(map(str, selected[:4])) + (f",+{len(selected) - 4}" if len(selected) > 4 else "")
-
-
 @contextmanager
 def show_share(quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """A bar over all runs with the time left; plain lines in a pipe."""
+    """Show the progress of several runs together, with the estimated remaining time.
+
+    Args:
+        quiet: Whether to show nothing.
+
+    Yields:
+        A function to call with the share of the work that is done (0 to 1) and a description of the current work.
+    """
     if quiet:
         yield lambda share, doing: None
     elif sys.stdout.isatty():
@@ -104,12 +86,13 @@ def show_share(quiet: bool) -> Iterator[Callable[[float, str], None]]:
 
 
 def plain_share(every: float = 15.0) -> Callable[[float, str], None]:
+    """Make a callback that prints a line at most every ``every`` seconds."""
     began, said, start = time.monotonic(), 0.0, -1.0
 
     def on_progress(share: float, doing: str) -> None:
         nonlocal said, start
         now = time.monotonic()
-        start = share if start < 0 else start  # what earlier calls had done already
+        start = share if start < 0 else start  # the share that earlier calls had done
         if now - said < every and share < 1:
             return
         said = now

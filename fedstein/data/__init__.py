@@ -1,4 +1,7 @@
-"""Datasets (embedded, fetched, the user's own files) and how they are shared out over clients. NumPy only."""
+"""Datasets (embedded, downloaded, or files of the user) and their partition over clients.
+
+This package uses NumPy only, except for ``shard``, which puts rows on the device.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedstein.data import bundled, covertype, mnist
+from fedstein.data import covertype, mnist, sklearn_datasets
+from fedstein.data.counts import refuse_no_counts, with_counts
 from fedstein.data.dataset import Dataset, scaled, validate
 from fedstein.data.fetch import get, load_full
-from fedstein.data.files import load_features, load_file
-from fedstein.data.local import load_rows
-from fedstein.data.nodes import expectation, load_nodes, with_scaling
+from fedstein.data.node_rows import load_rows
+from fedstein.data.node_schema import expectation, load_nodes, with_scaling
 from fedstein.data.partition import PARTITIONS, partition
 from fedstein.data.scaling import Scaling, first_sums, scale_rows, second_sums
 from fedstein.data.table import READERS
+from fedstein.data.user_files import load_features, load_file
 from fedstein.errors import InputError
 
 __all__ = [
@@ -33,31 +37,33 @@ __all__ = [
     "load_file",
     "load_rows",
     "partition",
+    "refuse_no_counts",
     "scale_rows",
     "scaled",
     "second_sums",
     "validate",
+    "with_counts",
     "with_scaling",
 ]
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What `fedstein data list` says about a dataset, and a partition that suits it."""
+    """A dataset as ``fedstein data list`` describes it, with a partition that suits it."""
 
     description: str
-    task: str  # "" for the user's own file: found out from the targets
+    task: str  # "" for a file of the user: the targets decide
     loader: Callable[..., Dataset]
-    train_rows: int  # 0: not known beforehand
+    train_rows: int  # 0: unknown before the file is read
     test_rows: int
     features: int
     classes: int
     licence: str
     origin: str  # "embedded" | "fetched" | "scikit-learn" | "file"
     partition: str
-    clients: int  # 0: as many as the file names
-    rows_per_client: int  # 0: share everything out
-    keys: tuple[str, ...] = ()  # of `[data]` that are for this dataset
+    clients: int  # 0: the clients that the file names
+    rows_per_client: int  # 0: all training rows are distributed
+    keys: tuple[str, ...] = ()  # the keys of `[data]` that this dataset takes
 
 
 DATASETS: dict[str, DatasetInfo] = {
@@ -120,7 +126,7 @@ DATASETS: dict[str, DatasetInfo] = {
     "digits": DatasetInfo(
         description="Handwritten digits, 8 x 8",
         task="classification",
-        loader=bundled.digits,
+        loader=sklearn_datasets.digits,
         train_rows=1_348,
         test_rows=449,
         features=64,
@@ -134,7 +140,7 @@ DATASETS: dict[str, DatasetInfo] = {
     "breast_cancer": DatasetInfo(
         description="Breast cancer, malignant or benign (Wisconsin, diagnostic)",
         task="classification",
-        loader=bundled.breast_cancer,
+        loader=sklearn_datasets.breast_cancer,
         train_rows=455,
         test_rows=114,
         features=30,
@@ -148,7 +154,7 @@ DATASETS: dict[str, DatasetInfo] = {
     "diabetes": DatasetInfo(
         description="Disease progression after a year, ten measurements",
         task="regression",
-        loader=bundled.diabetes,
+        loader=sklearn_datasets.diabetes,
         train_rows=354,
         test_rows=88,
         features=10,
@@ -193,7 +199,18 @@ DATASETS: dict[str, DatasetInfo] = {
 
 
 def load(name: str, **options: Any) -> Dataset:
-    """The dataset of that name; `options` are the keys of `[data]` that it takes. Empty ones count as not given."""
+    """Load a dataset by its name.
+
+    Args:
+        name: A key of ``DATASETS``.
+        **options: Keys of the config section ``[data]``. A value that is None or empty counts as not given.
+
+    Returns:
+        The dataset with its training rows and test rows.
+
+    Raises:
+        InputError: If there is no dataset of that name, or if it does not take one of the options.
+    """
     if name not in DATASETS:
         near = difflib.get_close_matches(name, DATASETS, n=1)
         if Path(name).suffix.lower() in READERS:

@@ -1,7 +1,8 @@
-"""Forest cover type (Blackard and Dean, UCI): lodgepole pine against the rest, from 54 map features.
+"""Forest cover type (Blackard and Dean, UCI): lodgepole pine against all other types, from 54 map features.
 
-One fixed permutation of the 581,012 rows orders everything. Its first 20,000 rows are the embedded test rows, the
-first 100,000 the full test rows; the 40,000 after those are the embedded training rows, all after them the full ones.
+One fixed permutation orders the 581,012 rows. The first 20,000 rows are the embedded test rows and the first 100,000
+are the test rows of the full dataset. The 40,000 rows after those are the embedded training rows, and all rows after
+the first 100,000 are the training rows of the full dataset.
 """
 
 from __future__ import annotations
@@ -35,7 +36,18 @@ PERMUTATION_TAG = 581_012
 
 
 def compact(features: np.ndarray, cover: np.ndarray) -> dict[str, np.ndarray]:
-    """The 54 columns and the class 1..7 as small integers; numeric columns lie one after another (10 x n)."""
+    """Store the rows as small integers. The numeric columns are stored one after another (10 x n).
+
+    Args:
+        features: n x 54, the original columns.
+        cover: The cover type of each row, 1 to 7.
+
+    Returns:
+        The arrays ``numeric``, ``wilderness``, ``soil`` and ``cover``.
+
+    Raises:
+        ValueError: If a row does not have exactly one wilderness area and one soil type.
+    """
     areas, soils = features[:, NUMERIC : NUMERIC + WILDERNESS], features[:, NUMERIC + WILDERNESS :]
     if features.shape[1] != len(FEATURE_NAMES) or np.any(areas.sum(axis=1) != 1) or np.any(soils.sum(axis=1) != 1):
         raise ValueError("expected 54 columns with one wilderness area and one soil type in each row")
@@ -48,33 +60,33 @@ def compact(features: np.ndarray, cover: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def permutation() -> np.ndarray:
-    """The order of the original rows that every split follows."""
+    """Return the order of the original rows that every split follows."""
     return fixed_order(ROWS, PERMUTATION_TAG)
 
 
 def embedded_rows(order: np.ndarray) -> np.ndarray:
-    """Original row numbers of the embedded sample: test rows, then training rows."""
+    """Return the original row numbers of the embedded sample: first the test rows, then the training rows."""
     return np.concatenate([order[:EMBEDDED_TEST], order[FULL_TEST : FULL_TEST + EMBEDDED_TRAIN]])
 
 
 def pick(arrays: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The given rows of compact arrays."""
+    """Select rows of compact arrays."""
     return {name: array[:, rows] if name == "numeric" else array[rows] for name, array in arrays.items()}
 
 
 def embedded_sample(full: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the embedded file holds, from the full compact arrays."""
+    """Make the contents of the embedded file from the full compact arrays."""
     rows = embedded_rows(permutation())
     return pick(full, rows) | {"row": rows.astype(np.int32)}
 
 
 def load() -> Dataset:
-    """The embedded sample."""
+    """Load the embedded sample: 20,000 test rows and 40,000 training rows."""
     return _dataset("covertype", read_npz(EMBEDDED), EMBEDDED_TEST)
 
 
 def from_full(arrays: dict[str, np.ndarray]) -> Dataset:
-    """The full set: 100,000 test rows, 481,012 training rows."""
+    """Build the full dataset from its compact arrays: 100,000 test rows and 481,012 training rows."""
     return _dataset("covertype-full", pick(arrays, permutation()), FULL_TEST)
 
 

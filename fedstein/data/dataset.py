@@ -1,4 +1,4 @@
-"""What every loader returns, and the one check that all of them pass through."""
+"""The type that every loader returns, and the validation that every dataset passes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from fedstein.errors import InputError
 
 TASKS = ("classification", "regression")
-LARGEST = 1e30  # beyond this a value or its square does not survive float32 arithmetic
+LARGEST = 1e30  # larger values are rejected, because float32 arithmetic on them overflows
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test rows, ready to use: `train_x = (raw - mean) / scale`, without an intercept column."""
+    """Training and test rows as a model takes them: `train_x = (raw - mean) / scale`, without an intercept column."""
 
     name: str
     task: str  # one of TASKS
@@ -24,25 +24,41 @@ class Dataset:
     test_y: np.ndarray
     classes: int  # 0 for regression
     feature_names: tuple[str, ...]
-    mean: np.ndarray  # float64, f; 0 where a column is left alone
-    scale: np.ndarray  # float64, f; 1 where a column is left alone
+    mean: np.ndarray  # float64, f; 0 where a column is not scaled
+    scale: np.ndarray  # float64, f; 1 where a column is not scaled
     target_mean: float = 0.0
     target_scale: float = 1.0
     label_names: tuple[str, ...] = ()  # the original label of each class index
-    target_name: str = ""  # user files: the column that is predicted
+    target_name: str = ""  # for files of the user: the name of the target column
     client_names: tuple[str, ...] = ()
-    client_of_row: np.ndarray | None = None  # for each training row the index into client_names
+    client_of_row: np.ndarray | None = None  # for each training row, its index into client_names
 
 
 def scaled(raw: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Raw features as a model sees them: `(raw - mean) / scale` in float64, then float32."""
-    with np.errstate(over="ignore"):  # validate reports what float32 cannot hold
+    """Scale raw features: `(raw - mean) / scale`, computed in float64 and stored as float32.
+
+    Args:
+        raw: Raw values, with the features on the last axis.
+        mean: The value to subtract from each feature.
+        scale: The value to divide each feature by.
+
+    Returns:
+        The scaled values. ``validate`` rejects values that float32 cannot hold.
+    """
+    with np.errstate(over="ignore"):  # validate rejects what float32 cannot hold
         out: np.ndarray = ((np.asarray(raw, np.float64) - mean) / scale).astype(np.float32)
     return out
 
 
 def standardisation(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and scale of each column of the training rows; columns of only 0 and 1 are left alone."""
+    """Compute the mean and the standard deviation of each column. Columns of only 0 and 1 are left unchanged.
+
+    Args:
+        raw: The raw training rows, n x f.
+
+    Returns:
+        Mean and scale of each column. A constant column and a binary column have scale 1.
+    """
     raw = np.asarray(raw, np.float64)
     low, high = raw.min(axis=0), raw.max(axis=0)
     mean, scale = raw.mean(axis=0), raw.std(axis=0)
@@ -53,12 +69,29 @@ def standardisation(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fixed_order(count: int, tag: int) -> np.ndarray:
-    """A permutation of `count` rows that no run seed touches and no NumPy release changes (raw bits are stable)."""
+    """Make a permutation that depends on its tag alone: on no run seed, and on no NumPy release (raw bits are stable).
+
+    Args:
+        count: The number of rows.
+        tag: An integer that identifies the permutation.
+
+    Returns:
+        The permuted row numbers.
+    """
     return np.argsort(np.random.PCG64(tag).random_raw(count), kind="stable")
 
 
 def fixed_split(strata: np.ndarray, fraction: float, tag: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test row numbers, each sorted; every stratum gives its share, and the total is exact to one row."""
+    """Split rows into training and test rows so that each stratum contributes its share.
+
+    Args:
+        strata: The stratum of each row, such as its label.
+        fraction: The share of test rows. Their total number is exact up to one row.
+        tag: An integer that identifies the split, see ``fixed_order``.
+
+    Returns:
+        The row numbers of the training rows and of the test rows, each sorted.
+    """
     count = len(strata)
     order = fixed_order(count, tag)
     _, codes, sizes = np.unique(np.asarray(strata)[order], return_inverse=True, return_counts=True)
@@ -71,7 +104,17 @@ def fixed_split(strata: np.ndarray, fraction: float, tag: int = 1) -> tuple[np.n
 
 
 def validate(dataset: Dataset) -> Dataset:
-    """The dataset itself, or an InputError that says what is wrong with it."""
+    """Check that a dataset is complete, finite and consistent.
+
+    Args:
+        dataset: The dataset to check.
+
+    Returns:
+        The same dataset.
+
+    Raises:
+        InputError: If something is wrong. The message says what was expected and what was found.
+    """
     name, features = dataset.name, len(dataset.feature_names)
     if dataset.task not in TASKS:
         raise InputError(f"{name}: expected task 'classification' or 'regression', got {dataset.task!r}; set data.task")

@@ -1,4 +1,4 @@
-"""The full sets: fetched once into the user's cache folder, checked whenever they are read."""
+"""The full datasets: downloaded once into the cache folder of the user, and verified each time they are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedstein.errors import InputError
 
 
 def cache_folder() -> Path:
-    """$FEDSTEIN_CACHE, else $XDG_CACHE_HOME/fedstein, else ~/.cache/fedstein."""
+    """Return $FEDSTEIN_CACHE, or $XDG_CACHE_HOME/fedstein, or ~/.cache/fedstein: the first that is set."""
     if own := os.environ.get("FEDSTEIN_CACHE"):
         return Path(own).expanduser()
     if shared := os.environ.get("XDG_CACHE_HOME"):
@@ -26,12 +26,31 @@ def cache_folder() -> Path:
 
 
 def cache_path(name: str) -> Path:
-    """Where the full set of that name is kept."""
+    """Return the path of a full dataset in the cache folder.
+
+    Args:
+        name: The name of the dataset, with or without the ending ``-full``.
+
+    Raises:
+        InputError: If there is no such dataset to download.
+    """
     return cache_folder() / f"{_source(name).name}.npz"
 
 
 def get(name: str, *, progress: Progress | None = None, ways: Sequence[Way] | None = None) -> Path:
-    """Fetch a full set unless a sound copy is there already; the path of the file in the cache."""
+    """Download a full dataset, unless the cache holds an undamaged copy.
+
+    Args:
+        name: The name of the dataset, with or without the ending ``-full``.
+        progress: Called with lines of text for the user.
+        ways: The download methods to try in order; by default ``sources.WAYS``.
+
+    Returns:
+        The path of the file in the cache.
+
+    Raises:
+        InputError: If the name is unknown, every download method fails, or the cache folder is not writable.
+    """
     source, path, say = _source(name), cache_path(name), progress or _silent
     if path.exists():
         try:
@@ -54,7 +73,17 @@ def get(name: str, *, progress: Progress | None = None, ways: Sequence[Way] | No
 
 
 def load_full(name: str) -> Dataset:
-    """A full set from the cache; InputError if it was not fetched or is damaged."""
+    """Load a full dataset from the cache.
+
+    Args:
+        name: The name of the dataset.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        InputError: If the dataset was not downloaded, or if the file is damaged.
+    """
     source, path = _source(name), cache_path(name)
     short = source.name.removesuffix("-full")
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Class labels and numbers as text in a file: what counts as missing, how a label is spelt, which class it is."""
+"""Class labels and numbers that a file holds as text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedstein.data.table import Table, numbers, some
+from fedstein.data.table import Table, listed, numbers
 from fedstein.errors import InputError
 
 
 def is_missing(value: str) -> bool:
+    """Tell whether a cell has no value."""
     return value.strip().lower() in ("", "na", "n/a", "nan", "null", "none", "inf", "-inf")
 
 
 def is_number(value: str) -> bool:
+    """Tell whether a cell holds a finite number."""
     try:
         return bool(np.isfinite(float(value)))
     except ValueError:
@@ -22,27 +24,42 @@ def is_number(value: str) -> bool:
 
 
 def is_integer(value: str) -> bool:
+    """Tell whether a cell holds an integer that float64 represents exactly."""
     return is_number(value) and float(value).is_integer() and abs(float(value)) < 2**53
 
 
-def spelt(value: str) -> str:
-    """A label as it is known everywhere: "1", "1.0" and " 1 " are the same one."""
+def normalised_label(value: str) -> str:
+    """Normalise the spelling of a label: "1", "1.0" and " 1 " are the same label."""
     return str(int(float(value))) if is_integer(value) else value.strip()
 
 
 def labels(table: Table) -> list[str]:
-    """The label of every row; InputError naming column and line where there is none."""
+    """Return the normalised label of every row.
+
+    Args:
+        table: The rows.
+
+    Raises:
+        InputError: If a row has no label. The message names the column and the line.
+    """
     for row, value in enumerate(table.targets):
         if is_missing(value):
             raise InputError(
                 f"{table.path.name}: expected a label in column {table.target_name!r}, got none on {table.place(row)}; "
                 "remove the row or fill in a label"
             )
-    return [spelt(value) for value in table.targets]
+    return [normalised_label(value) for value in table.targets]
 
 
 def codes(values: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The distinct values in sorted order (by number where all are numbers), and each row's index into them."""
+    """Number the distinct values in sorted order (numerically if all of them are numbers).
+
+    Args:
+        values: One value for each row.
+
+    Returns:
+        The distinct values, and the index of each row's value among them.
+    """
     distinct = sorted(set(values))
     if all(is_number(value) for value in distinct):
         distinct.sort(key=float)
@@ -51,18 +68,27 @@ def codes(values: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def known_targets(table: Table, known: Sequence[str] | None, remedy: str) -> np.ndarray:
-    """Every row's target: its label's place among the known ones (int32), or without labels (None) a number (float64).
+    """Convert the targets of a table for a task that is already known.
 
-    InputError naming column and line for another label; `remedy` says what to do about it.
+    Args:
+        table: The rows.
+        known: The labels in class order, or None for a regression.
+        remedy: What the user can do about an unknown label; it becomes part of the message.
+
+    Returns:
+        int32 class indices, or float64 numbers for a regression.
+
+    Raises:
+        InputError: If a label is unknown or a value is not a finite number. The message names the column and the line.
     """
     if known is None:
         return numbers(table.targets, table, table.target_name)
-    index = {spelt(label): code for code, label in enumerate(known)}
+    index = {normalised_label(label): code for code, label in enumerate(known)}
     found = labels(table)
     for row, label in enumerate(found):
         if label not in index:
             raise InputError(
-                f"{table.path.name}: expected one of the labels ({some(known)}) in column {table.target_name!r}, "
+                f"{table.path.name}: expected one of the labels ({listed(known)}) in column {table.target_name!r}, "
                 f"got {label!r} on {table.place(row)}; {remedy}"
             )
     return np.array([index[label] for label in found], np.int32)

@@ -1,4 +1,4 @@
-"""MNIST (LeCun and Cortes), digits 0 to 8 as in the paper's runs, on the canonical training and test sets."""
+"""MNIST (LeCun and Cortes) with the canonical split, restricted to the digits 0 to 8 as in the paper."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ FEATURE_NAMES = tuple(f"pixel{i}" for i in range(PIXELS))
 
 
 def compact(images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """All 70,000 images as bytes: the training set, then the test set."""
+    """Store all 70,000 images as bytes: first the training set, then the test set.
+
+    Raises:
+        ValueError: If the number of images or of pixels is wrong.
+    """
     if images.shape != (TRAIN + TEST, PIXELS):
         raise ValueError(f"expected {TRAIN + TEST} images of {PIXELS} pixels, got shape {images.shape}")
     return {"images": np.ascontiguousarray(images, dtype=np.uint8), "labels": labels.astype(np.uint8)}
 
 
 def embedded_sample(full: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the embedded file holds: equally many images of each digit, and their original row numbers."""
+    """Make the contents of the embedded file: equally many images of each digit, and their original row numbers."""
     labels, order = full["labels"], fixed_order(TRAIN + TEST, TRAIN + TEST)
     train, test = order[order < TRAIN], order[order >= TRAIN]
     chosen: dict[str, np.ndarray] = {}
@@ -38,14 +42,14 @@ def embedded_sample(full: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def load() -> Dataset:
-    """The embedded sample."""
+    """Load the embedded sample: 13,500 training images and 4,500 test images."""
     arrays = read_npz(EMBEDDED)
     parts = ("train_images", "train_labels", "test_images", "test_labels")
     return _dataset("mnist", *(arrays[part] for part in parts))
 
 
 def from_full(arrays: dict[str, np.ndarray]) -> Dataset:
-    """The canonical split without the nines: 54,051 training and 8,991 test images."""
+    """Build the full dataset without the nines: 54,051 training images and 8,991 test images."""
     images, labels = arrays["images"], arrays["labels"]
     rows = np.flatnonzero(labels < DIGITS)
     train, test = rows[rows < TRAIN], rows[rows >= TRAIN]
@@ -56,7 +60,7 @@ def _dataset(
     name: str, train_images: np.ndarray, train_labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray
 ) -> Dataset:
     mean, scale = np.zeros(PIXELS), np.full(PIXELS, 255.0)
-    shades = scaled(np.arange(256), mean[:1], scale[:1])  # a look-up spares a float64 copy of all images
+    shades = scaled(np.arange(256), mean[:1], scale[:1])  # a look-up table avoids a float64 copy of all images
     return validate(
         Dataset(
             name=name,

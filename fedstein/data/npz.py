@@ -1,4 +1,4 @@
-"""NPZ files: the same arrays give the same bytes, files appear by atomic rename, nothing is unpickled."""
+"""NPZ files. Equal arrays give equal bytes, a file is replaced atomically, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ import numpy as np
 
 
 def npz_bytes(arrays: dict[str, np.ndarray], level: int = 9) -> bytes:
-    """A compressed NPZ file with fixed timestamps, names in sorted order."""
+    """Encode arrays as a compressed NPZ file, with fixed timestamps and sorted names.
+
+    Args:
+        arrays: The named arrays.
+        level: The compression level, 1 to 9.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(arrays):
@@ -30,7 +35,11 @@ def npz_bytes(arrays: dict[str, np.ndarray], level: int = 9) -> bytes:
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an NPZ file; ValueError if it is damaged or no NPZ file at all."""
+    """Read all arrays of an NPZ file.
+
+    Raises:
+        ValueError: If the file is damaged or is not an NPZ file.
+    """
     try:
         with path.open("rb") as stream:
             if not zipfile.is_zipfile(stream):
@@ -42,7 +51,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def content_sha256(arrays: dict[str, np.ndarray]) -> str:
-    """A checksum of names, types, shapes and contents, whatever the compression."""
+    """Compute a checksum of the names, types, shapes and contents of arrays. The compression has no influence."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -53,7 +62,12 @@ def content_sha256(arrays: dict[str, np.ndarray]) -> str:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write the whole file or nothing: a temporary name in the same folder, fsync, rename."""
+    """Replace a file atomically: write a temporary file in the same folder, sync it, and rename it.
+
+    Args:
+        path: The file. Its folder is made if it does not exist.
+        content: The bytes to write.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:

@@ -1,4 +1,4 @@
-"""Parquet files (pyarrow, the extra ``parquet``): column names first, then the values of the columns asked for."""
+"""Parquet files, read with pyarrow (the extra ``parquet``): first the column names, then the values of some columns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import numpy as np
 
 from fedstein.errors import InputError
 
-INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls row numbers that it saves beside the columns
+INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to a saved index
 T = TypeVar("T")
 
 
 def parquet_header(path: Path) -> tuple[list[str], int]:
-    """The names of the columns, and how many rows there are."""
+    """Read the names of the columns and the number of rows.
+
+    Raises:
+        InputError: If pyarrow is not installed or the file is damaged.
+    """
 
     def header(file: Any) -> tuple[list[str], int]:
         return [name for name in file.schema_arrow.names if not INDEX.fullmatch(name)], file.metadata.num_rows
@@ -25,9 +29,17 @@ def parquet_header(path: Path) -> tuple[list[str], int]:
 
 
 def parquet_columns(path: Path, names: Sequence[str]) -> dict[str, Sequence[str] | np.ndarray]:
-    """The named columns: numbers and booleans as an array, else text with "" where a value is missing.
+    """Read the named columns.
 
-    InputError for a column of another type; columns that are not asked for may be of any.
+    Args:
+        path: The file.
+        names: The columns to read. Other columns may have any type.
+
+    Returns:
+        For each name an array of numbers or booleans, or a list of texts with "" for a missing value.
+
+    Raises:
+        InputError: If a named column is of another type, pyarrow is not installed, or the file is damaged.
     """
 
     def columns(file: Any) -> dict[str, Sequence[str] | np.ndarray]:
@@ -50,7 +62,7 @@ def _with_file(path: Path, read: Callable[[Any], T]) -> T:
             f"{path.name}: expected pyarrow to read a Parquet file with, got none installed; "
             "pip install 'fedstein[parquet]', or save the file as CSV or NPZ"
         ) from None
-    with path.open("rb") as stream:  # opened here, so that an OSError from pyarrow can only be about the content
+    with path.open("rb") as stream:  # opened here, so that an OSError of pyarrow concerns the content only
         try:
             with ParquetFile(stream, page_checksum_verification=True) as file:
                 return read(file)
@@ -94,6 +106,6 @@ def _values(column: Any) -> Sequence[str] | np.ndarray:
     numeric = types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)
     if numeric and column.null_count == 0:
         return column.to_numpy()
-    if types.is_boolean(column.type):  # what is missing is the error, not the text of the others
+    if types.is_boolean(column.type):  # so that the message names the missing value, not "True"
         column = column.cast(pyarrow.int8())
     return ["" if value is None else str(value) for value in column.to_pylist()]

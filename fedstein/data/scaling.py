@@ -1,10 +1,13 @@
-"""Standardisation: by the rows in one place, or by sums over rows that stay where they are.
+"""Standardisation, either from all rows in one place or from sums over rows that stay where they are.
 
-The sums are all that leaves a node, so two passes are needed: the first finds the mean m of every column, the second
-the squared distances from it, without which 1e9 + noise would have no variance left in float64. With n rows,
-d = sum (x - m) and s = sum (x - m)^2, the second pass also mends the rounding of the first: mean = m + d / n and
-variance = (s - d^2 / n) / n. A column of equal values has s = d^2 / n. A column of only 0 and 1 has no value that is
-something else. Nothing is a minimum or a maximum, which could not be had from a sum.
+A node sends only sums, in two passes. The first pass gives the mean m of every column. The second pass gives the sums
+d = sum (x - m) and s = sum (x - m)^2 over n rows. Two passes are needed because a column such as 1e9 + noise has no
+variance left in float64 if the mean is not subtracted first. The second pass also corrects the rounding of the first:
+
+    mean = m + d / n,    variance = (s - d^2 / n) / n.
+
+A column of equal values has s = d^2 / n. A column of only 0 and 1 is recognised because the count of its other values
+is zero. Minima and maxima are not used, because sums do not give them.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from fedstein.errors import FedsteinError, InputError
 
 Arrays = dict[str, np.ndarray]
 Shapes = dict[str, tuple[tuple[int, ...], str]]  # name -> shape and dtype
-EQUAL = 1e-11  # s - d^2/n of very many equal values is rounding: less than this share of s
+EQUAL = 1e-11  # of s: up to this share, s - d^2/n of equal values is a rounding error
 
 
 class Scaling(NamedTuple):
-    """A model sees `(x - mean) / scale` and, in regression, `(y - target_mean) / target_scale`."""
+    """A model takes `(x - mean) / scale` and, for a regression, `(y - target_mean) / target_scale`."""
 
     mean: np.ndarray  # float64, f
     scale: np.ndarray  # float64, f
@@ -32,12 +35,17 @@ class Scaling(NamedTuple):
 
 
 def unscaled(features: int) -> Scaling:
-    """The scaling that leaves everything alone."""
+    """Return the scaling that changes nothing, for a number of features."""
     return Scaling(np.zeros(features), np.ones(features))
 
 
 def pooled(x: np.ndarray, y: np.ndarray | None) -> Scaling:
-    """The scaling found with all raw rows in one place; y None for classification."""
+    """Compute the scaling from all raw rows in one place.
+
+    Args:
+        x: The raw rows, n x f.
+        y: The targets of a regression, or None for a classification.
+    """
     mean, scale = standardisation(x)
     if y is None:
         return Scaling(mean, scale)
@@ -45,14 +53,32 @@ def pooled(x: np.ndarray, y: np.ndarray | None) -> Scaling:
 
 
 def scale_rows(x: np.ndarray, y: np.ndarray, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
-    """Raw rows as a model sees them: float32 features and targets; int32 classes stay as they are."""
+    """Scale raw rows.
+
+    Args:
+        x: The raw rows.
+        y: Class indices, which stay as they are, or the raw targets of a regression.
+        scaling: The scaling.
+
+    Returns:
+        Features in float32, and int32 classes or float32 targets.
+    """
     if y.dtype.kind == "f":
         y = scaled(y, np.array(scaling.target_mean), np.array(scaling.target_scale))
     return scaled(x, scaling.mean, scaling.scale), y
 
 
 def first_sums(x: np.ndarray, y: np.ndarray | None) -> Arrays:
-    """What a node sends first: how many raw rows, and of every column the sum and how many values are not 0 or 1."""
+    """Compute the sums that a node sends in the first pass.
+
+    Args:
+        x: The node's raw rows.
+        y: The targets of a regression, or None for a classification.
+
+    Returns:
+        ``count``, and for every column the ``sum`` and the number of values ``other`` than 0 and 1; for a regression
+        also ``target_sum``.
+    """
     sums = {
         "count": np.array(len(x), np.float64),
         "sum": _sum(x),
@@ -62,7 +88,17 @@ def first_sums(x: np.ndarray, y: np.ndarray | None) -> Arrays:
 
 
 def mean_from(total: Arrays) -> Arrays:
-    """What the server sends back: the mean of every column, from the nodes' first sums added up."""
+    """Compute the means that the server sends back after the first pass.
+
+    Args:
+        total: The first sums, added over the nodes.
+
+    Returns:
+        ``mean`` and, for a regression, ``target_mean``.
+
+    Raises:
+        InputError: If the nodes have no rows.
+    """
     count = total.get("count", np.zeros(()))
     if not count >= 1:
         raise InputError(f"expected rows to scale with, got {count:g}; give at least one node a file that fits")
@@ -71,8 +107,17 @@ def mean_from(total: Arrays) -> Arrays:
 
 
 def second_sums(x: np.ndarray, y: np.ndarray | None, mean: Arrays) -> Arrays:
-    """What a node sends next: how many rows, and of every column the sum of its distances from that mean, and of their
-    squares."""
+    """Compute the sums that a node sends in the second pass.
+
+    Args:
+        x: The node's raw rows.
+        y: The targets of a regression, or None for a classification.
+        mean: The result of ``mean_from``.
+
+    Returns:
+        ``count``, and for every column the sum of ``distance`` x - m and of its ``square``; for a regression also those
+        of the target.
+    """
     away = x - mean["mean"]
     sums = {"count": np.array(len(x), np.float64), "distance": _sum(away), "square": _sum(away**2)}
     if y is None:
@@ -82,7 +127,18 @@ def second_sums(x: np.ndarray, y: np.ndarray | None, mean: Arrays) -> Arrays:
 
 
 def scale_from(total1: Arrays, total2: Arrays) -> Scaling:
-    """The scaling from both passes' sums, each added up over the same nodes; as `pooled` has it, up to rounding."""
+    """Compute the scaling from the sums of both passes.
+
+    Args:
+        total1: The first sums, added over the nodes.
+        total2: The second sums, added over the same nodes.
+
+    Returns:
+        The same scaling as ``pooled``, up to rounding.
+
+    Raises:
+        FedsteinError: If the two passes counted different numbers of rows.
+    """
     found, count = mean_from(total1), total1["count"]
     if total2["count"] != count:
         raise FedsteinError(
@@ -99,7 +155,7 @@ def scale_from(total1: Arrays, total2: Arrays) -> Scaling:
 
 
 def add(parts: Iterable[Arrays]) -> Arrays:
-    """The nodes' sums added up, name by name."""
+    """Add the sums of several nodes, name by name."""
     total: Arrays = {}
     for part in parts:
         total = {name: np.asarray(total[name] + array) for name, array in part.items()} if total else part
@@ -107,7 +163,15 @@ def add(parts: Iterable[Arrays]) -> Arrays:
 
 
 def sum_shapes(features: int, task: str) -> tuple[Shapes, Shapes]:
-    """The arrays of `first_sums` and of `second_sums`: name -> (shape, dtype), for a server to check what arrives."""
+    """Return the shapes of ``first_sums`` and ``second_sums``, so that a server can check what arrives.
+
+    Args:
+        features: The number of features.
+        task: "classification" or "regression".
+
+    Returns:
+        Two mappings from the name to the shape and the dtype.
+    """
     column, number = ((features,), "float64"), ((), "float64")
     first: Shapes = {"count": number, "sum": column, "other": column}
     second: Shapes = {"count": number, "distance": column, "square": column}
@@ -118,7 +182,7 @@ def sum_shapes(features: int, task: str) -> tuple[Shapes, Shapes]:
 
 
 def _sum(values: np.ndarray) -> np.ndarray:
-    """The sum over rows in float64. NumPy adds pairwise, which loses less, only where values lie one after another."""
+    """Sum over rows in float64. NumPy uses the more accurate pairwise sum only along contiguous memory."""
     return np.asarray(np.ascontiguousarray(values.T, dtype=np.float64).sum(axis=-1))
 
 

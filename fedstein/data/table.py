@@ -1,4 +1,4 @@
-"""Reading a CSV, Parquet or NPZ file into columns, with errors that name the file, the column and the line."""
+"""Reading a CSV, Parquet or NPZ file as columns. Error messages name the file, the column and the line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedstein.data.npz import read_npz
 from fedstein.data.parquet import parquet_columns, parquet_header
 from fedstein.errors import InputError
 
-Column = Sequence[str] | np.ndarray  # text as it stands in the file, or numbers
+Column = Sequence[str] | np.ndarray  # text as in the file, or numbers
 
 
 @dataclass(frozen=True)
 class Table:
-    """One file. Features stay as text or numbers until `columns` asks for them by name."""
+    """The content of one file. Features are converted to numbers only when `columns` asks for them."""
 
     path: Path
     feature_names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Table:
     clients: Sequence[str] | None
     lines: Sequence[int] | None  # the line each row ends on (CSV)
     rows: int
-    named: bool = True  # False: an NPZ file without feature_names, whose columns go by position
+    named: bool = True  # False: an NPZ file without feature_names, whose columns are identified by position
 
     @property
     def x(self) -> np.ndarray:
@@ -37,17 +37,27 @@ class Table:
         return self.columns(self.feature_names)
 
     def columns(self, names: tuple[str, ...]) -> np.ndarray:
-        """The named columns as numbers, float64; InputError for a missing one or a value that is no finite number."""
+        """Return the named columns as numbers.
+
+        Args:
+            names: The names of feature columns.
+
+        Returns:
+            Rows x names, float64.
+
+        Raises:
+            InputError: If a column is missing, or a value is not a finite number.
+        """
         if not self.named and len(names) != len(self.feature_names):
             raise InputError(
-                f"{self.path.name}: expected {len(names)} columns in x ({some(names)}), got {len(self.feature_names)}; "
-                "give it those columns, or say which they are in an array feature_names"
+                f"{self.path.name}: expected {len(names)} columns in x ({listed(names)}), "
+                f"got {len(self.feature_names)}; give it those columns, or name its columns in an array feature_names"
             )
         position = {name: i for i, name in enumerate(self.feature_names if self.named else names)}
         missing = [name for name in names if name not in position]
         if missing:
             raise InputError(
-                f"{self.path.name}: expected columns that are missing: {some(missing)}; add them to the file"
+                f"{self.path.name}: expected columns that are missing: {listed(missing)}; add them to the file"
             )
         out = np.empty((self.rows, len(names)))
         for i, name in enumerate(names):
@@ -55,7 +65,7 @@ class Table:
         return out
 
     def place(self, row: int) -> str:
-        """Where a row is, for messages."""
+        """Describe the position of a row in the file, for messages."""
         return f"line {self.lines[row]}" if self.lines is not None else f"row {row}"
 
 
@@ -67,10 +77,20 @@ def read_table(
     features: Sequence[str] | None = None,
     folder: bool = True,
 ) -> Table:
-    """Read a file. `target` None: the last column (y in an NPZ file); "": no target, every column is a feature.
+    """Read a file.
 
-    `features`: the only ones that will be asked for, so that others may be there and hold anything. `folder` False: no
-    message names the folder, for those that leave the machine.
+    Args:
+        path: A CSV, Parquet or NPZ file.
+        target: The target column. None selects the last column (y in an NPZ file); "" means that there is no target.
+        client: The column with the client of each row, if there is one.
+        features: The only features that will be used. Other columns may then have any content.
+        folder: Whether messages may name the folder. It is False for messages that leave the machine.
+
+    Returns:
+        The table.
+
+    Raises:
+        InputError: If the file cannot be read or lacks a column.
     """
     path = Path(path).expanduser()
     shown = path if folder else path.name
@@ -89,7 +109,16 @@ def read_table(
 
 
 def numbers(values: Column, table: Table, column: str) -> np.ndarray:
-    """One column as float64; InputError naming column and line for anything that is not a finite number."""
+    """Convert one column to float64.
+
+    Args:
+        values: The values of the column.
+        table: The table, for the message.
+        column: The name of the column, for the message.
+
+    Raises:
+        InputError: If a value is not a finite number. The message names the column and the line.
+    """
     try:
         out = np.array(values, np.float64)
     except ValueError:
@@ -112,8 +141,8 @@ def _number(value: str) -> float:
         return float("nan")
 
 
-def some(names: Sequence[str]) -> str:
-    """A list for messages, cut short where it is long."""
+def listed(names: Sequence[str]) -> str:
+    """Join names for a message, at most ten of them."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
@@ -142,13 +171,14 @@ def _table(
     client: str | None,
     features: Sequence[str] | None,
 ) -> Table:
-    """A file whose features, target and client are columns side by side; `read` gets the values of some of them."""
+    """Build the table of a file that has features, target and client as columns. `read` returns some columns."""
     if target is None:
         target = next(name for name in reversed(header) if name != client or len(header) == 1)
     for key, wanted in (("target", target), ("client", client)):
         if wanted and wanted not in header:
             raise InputError(
-                f"{path.name}: expected a column {wanted!r} (data.{key}), got columns {some(header)}; correct the name"
+                f"{path.name}: expected a column {wanted!r} (data.{key}), got columns {listed(header)}; "
+                "correct the name"
             )
     if target and target == client:
         raise InputError(
@@ -214,7 +244,9 @@ def _check_header(path: Path, header: list[str]) -> None:
     if not header:
         raise InputError(f"{path.name}: expected a header line with column names, got an empty file")
     if all(_number(name) == _number(name) for name in header) and header != [str(i) for i in range(len(header))]:
-        raise InputError(f"{path.name}: expected a header line with column names, got numbers ({some(header)}); add it")
+        raise InputError(
+            f"{path.name}: expected a header line with column names, got numbers ({listed(header)}); add it"
+        )
     _check_names(path, header)
 
 
@@ -226,7 +258,7 @@ def _check_names(path: Path, names: list[str]) -> None:
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(f"{path.name}: expected different column names, got {some(twice)} twice; rename one")
+        raise InputError(f"{path.name}: expected different column names, got {listed(twice)} twice; rename one")
 
 
 def _read_npz(path: Path, target: str | None, client: str | None, _: Sequence[str] | None) -> Table:
@@ -241,8 +273,8 @@ def _read_npz(path: Path, target: str | None, client: str | None, _: Sequence[st
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise InputError(
-            f"{path.name}: expected arrays {some(needed)}, got {some(list(arrays)) or 'none'}; "
-            f"add {some(missing)} or correct data.target or data.client"
+            f"{path.name}: expected arrays {listed(needed)}, got {listed(list(arrays)) or 'none'}; "
+            f"add {listed(missing)} or correct data.target or data.client"
         )
     x = arrays["x"]
     if x.ndim != 2 or x.dtype.kind not in "fiub" or 0 in x.shape:

@@ -1,84 +1,57 @@
-"""Models: a prior and a likelihood, batched over particles. One file a family; the registry is a plain dict."""
+"""Models: a prior and a likelihood, batched over particles. Each family has its own file; ``MODELS`` names them."""
 
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from fedstein.models import blr as _blr
-from fedstein.models import bnn as _bnn
-from fedstein.models.base import Blocks, Model, join, split
-from fedstein.models.blr import blr
-from fedstein.models.bnn import bnn_classifier, bnn_regressor
+from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, ModelSettings, ModelTraits, join, split
+from fedstein.models.blr import BLR, BlrSettings, blr
+from fedstein.models.bnn import BNN_CLASSIFIER, BNN_REGRESSOR, bnn_classifier, bnn_regressor
+from fedstein.models.checks import check_model
 from fedstein.models.custom import custom
+from fedstein.models.linear_regression import LINEAR, linear_regression
+from fedstein.models.negative_binomial_regression import NEGATIVE_BINOMIAL, negative_binomial_regression
+from fedstein.models.poisson_regression import POISSON, poisson_regression
+from fedstein.models.random_intercept import (
+    RANDOM_LINEAR,
+    RANDOM_LOGISTIC,
+    random_intercept_linear,
+    random_intercept_logistic,
+)
+from fedstein.models.softmax_regression import SOFTMAX, softmax_regression
+from fedstein.registry import Registry
 
-
-class ModelInfo(NamedTuple):
-    """How ``model.kind`` is built: ``build(features, classes, **settings)``; the settings with their defaults."""
-
-    build: Callable[..., Model]
-    task: str
-    settings: dict[str, Any]
-    starts: tuple[str, ...]
-    step_size: float  # the authors' step sizes and their guards against division by zero
-    epsilon: float
-    settled_step: float  # with curvature sites and in pooled SVGD, under the cosine schedule: docs/results.md
-    structure: str  # of curvature sites
-    density: str  # the KDE density that serves it better: docs/results.md has the numbers
-    parallel_prior: str  # how Parallel DSVGD's server counts the prior: "divided" where that is proper
-    about: str
-
-
-MODELS: dict[str, ModelInfo] = {
-    "blr": ModelInfo(
-        lambda features, classes, **settings: blr(features, **settings),
-        "classification",
-        {"prior_shape": 1.0, "prior_rate": 0.01, "start": "wide"},
-        _blr.STARTS,
-        0.05,
-        1e-9,
-        0.05,
-        "full",
-        "reference",
-        "as_written",
-        "Bayesian logistic regression, two classes, theta = [w, log xi]",
-    ),
-    "bnn_classifier": ModelInfo(
-        bnn_classifier,
-        "classification",
-        {"hidden": [100], "prior_precision": math.e, "start": "fan_in"},
-        _bnn.STARTS,
-        1e-3,
-        1e-6,
-        4e-3,
-        "eigen",
-        "log",
-        "divided",
-        "Bayesian neural network, ReLU layers, softmax",
-    ),
-    "bnn_regressor": ModelInfo(
-        lambda features, classes, **settings: bnn_regressor(features, **settings),
-        "regression",
-        {"hidden": [50], "prior_precision": math.e, "prior_shape": 1.0, "prior_rate": 0.1, "start": "fan_in"},
-        _bnn.STARTS,
-        1e-3,
-        1e-6,
-        4e-3,
-        "eigen",
-        "log",
-        "as_written",
-        "Bayesian neural network with Gaussian noise, theta = [W, log gamma]",
-    ),
-}
+MODELS: Registry[ModelKind] = Registry("model.kind", "fedstein.models", ModelKind)
+for _kind in (
+    BLR,
+    BNN_CLASSIFIER,
+    BNN_REGRESSOR,
+    LINEAR,
+    POISSON,
+    NEGATIVE_BINOMIAL,
+    SOFTMAX,
+    RANDOM_LOGISTIC,
+    RANDOM_LINEAR,
+):
+    MODELS.register(_kind)
 
 __all__ = [
     "MODELS",
     "Blocks",
+    "BlrSettings",
+    "GaussianGiven",
+    "Glm",
     "Model",
-    "ModelInfo",
+    "ModelKind",
+    "ModelSettings",
+    "ModelTraits",
     "blr",
     "bnn_classifier",
     "bnn_regressor",
+    "check_model",
     "custom",
     "join",
+    "linear_regression",
+    "negative_binomial_regression",
+    "poisson_regression",
+    "random_intercept_linear",
+    "random_intercept_logistic",
+    "softmax_regression",
     "split",
 ]

@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from pydantic import Field
 
-from fedstein.models.base import Blocks, Model, gamma_draws, gamma_log_density, known_start, log_mean_exp
+from fedstein.models.base import (
+    Blocks,
+    GaussianGiven,
+    Glm,
+    Model,
+    ModelKind,
+    ModelSettings,
+    ModelTraits,
+    check_start,
+    gamma_draws,
+    gamma_log_density,
+    log_mean_exp,
+)
+from fedstein.settings import PositiveFloat
 
 STARTS = ("prior", "wide")
 
 
-def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, start: str = "prior") -> Model:
-    """Labels 0 and 1, one weight for each feature and one for the intercept, which ``prepare`` appends.
+class BlrSettings(ModelSettings):
+    """Settings of Bayesian logistic regression."""
 
-    ``prior_rate`` is a rate: E[xi] = shape / rate. ``start = "wide"`` draws the initial particles (not the prior of the
-    target) with rate 1 / prior_rate, the other reading of the paper's Gamma(1, 0.01): weights start at a standard
-    deviation of about 10, as in the DSVGD authors' code.
+    kind: str = "blr"
+    prior_shape: PositiveFloat = Field(
+        1.0, description="Shape a of the prior xi ~ Gamma(a, b) of the weights' precision."
+    )
+    prior_rate: PositiveFloat = Field(0.01, description="Rate b of that prior: the mean of xi is a / b.")
+    start: Literal["prior", "wide"] = Field(
+        "wide",
+        description="Where particles start: drawn from the prior, or with weights of standard deviation about 10, as "
+        "in the DSVGD authors' code.",
+    )
+
+
+def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, start: str = "prior") -> Model:
+    """Build a Bayesian logistic regression for the labels 0 and 1.
+
+    There is one weight for each feature and one for the intercept, whose column ``prepare`` appends. The prior is
+    xi ~ Gamma(prior_shape, prior_rate) with E[xi] = shape / rate, and w | xi ~ N(0, 1/xi).
+
+    Args:
+        features: The number of features.
+        prior_shape: The shape of the Gamma prior of xi.
+        prior_rate: The rate of the Gamma prior of xi.
+        start: The distribution of the initial particles. "prior" is the prior. "wide" draws xi with the rate
+            1 / prior_rate, which is the other reading of the paper's Gamma(1, 0.01): the initial weights then have a
+            standard deviation of about 10, as in the code of the DSVGD authors. The prior of the target is the same
+            in both cases.
+
+    Returns:
+        The model, with theta = [w, log xi].
+
+    Raises:
+        ValueError: If ``start`` is unknown.
     """
-    known_start(start, STARTS)
+    check_start(start, STARTS)
     weights = features + 1
 
     def init(key: Array, n: int) -> Array:
@@ -49,7 +94,7 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
 
     def diagonal_curvature(blocks: Blocks, x: Array, row_weights: Array, key: Array, samples: int) -> Blocks:
         spread = variances(blocks, x)
-        if samples:  # (y - p)^2 for labels drawn from the model, whose mean is p (1 - p)
+        if samples:  # the expectation of (y - p)^2 over labels of the model is p (1 - p)
             p = jax.nn.sigmoid(x @ blocks[0].T)
             drawn = jax.random.uniform(key, (samples, *p.shape), p.dtype) < p
             spread = jnp.mean((drawn - p) ** 2, axis=0)
@@ -58,7 +103,7 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
     def full_curvature(blocks: Blocks, x: Array, row_weights: Array) -> Array:
         share = jnp.full((blocks[0].shape[0],), 1 / blocks[0].shape[0], x.dtype)
         of_weights = x.T @ ((row_weights * (variances(blocks, x) @ share))[:, None] * x)
-        return jnp.pad(of_weights, ((0, 1), (0, 1)))  # the likelihood does not know xi
+        return jnp.pad(of_weights, ((0, 1), (0, 1)))  # the likelihood does not depend on xi
 
     return Model(
         name="blr",
@@ -72,7 +117,21 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
         kde_dim=weights,
         diagonal_curvature=diagonal_curvature,
         full_curvature=full_curvature,
+        glm=Glm(lambda f, y, extra: jax.nn.log_sigmoid((2 * y - 1).astype(f.dtype) * f[0])),
+        gaussian_given=GaussianGiven(0, lambda blocks: jnp.exp(blocks[1])),
         input_block=0,
         features=features,
         classes=2,
+        parameter_names=lambda names: (*names, "intercept", "log xi"),
     )
+
+
+BLR = ModelKind(
+    name="blr",
+    about="Bayesian logistic regression, two classes, theta = [w, log xi]",
+    task="classification",
+    settings=BlrSettings,
+    build=lambda features, classes, settings: blr(features, **settings.model_dump(exclude={"kind"})),
+    traits=ModelTraits(0.05, 1e-9, 0.05, "full", "reference", "as_written"),
+    classes=2,
+)

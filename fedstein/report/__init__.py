@@ -1,8 +1,8 @@
-"""Figures, tables and a web page from run folders; the only part that draws."""
+"""Figures, tables and a web page from run folders. This is the only package that imports Matplotlib."""
 
-from fedstein.report.distance import distance_table
 from fedstein.report.groups import Group, group_runs
 from fedstein.report.load import Run, load_run
+from fedstein.report.nuts_distance import distance_table
 from fedstein.report.summary import Difference, GroupSummary, Spread, Summary, summarise
 from fedstein.report.tables import table
 from fedstein.report.write import ReportResult, write_report

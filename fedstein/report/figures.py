@@ -1,4 +1,4 @@
-"""The pictures of a report: each a function from a summary to a figure, or to None where there is nothing to draw."""
+"""The figures of a report. Each is a function from a summary to a figure, or to None if there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -13,41 +13,55 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from fedstein.report import style
-from fedstein.report.clients import clients
-from fedstein.report.distance import distances
+from fedstein.report.client_evaluation import clients
 from fedstein.report.groups import Group
+from fedstein.report.nuts_distance import distances
 from fedstein.report.summary import Summary
 
 NAMES = {"accuracy": "Accuracy", "rmse": "RMSE", "nll": "NLL (nats)"}
 UNIFORM = (0, (4, 3))
-FEW_POINTS = 12  # up to here a curve shows its points, or a single evaluation would be invisible
+FEW_POINTS = 12  # a curve with at most this many points shows markers, so that a single point is visible
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One picture in both formats."""
+class RenderedFigure:
+    """One figure as PNG and as SVG."""
 
     name: str
     png: bytes
     svg: str
 
 
-def draw(summary: Summary) -> list[Picture]:
-    """All pictures that these runs have something to show in."""
-    pictures = []
+def draw(summary: Summary) -> list[RenderedFigure]:
+    """Draw every figure for which the runs have data.
+
+    Args:
+        summary: The groups of runs.
+
+    Returns:
+        The figures in the order of ``FIGURES``.
+    """
+    rendered = []
     with style.style():
-        for name, make in PICTURES.items():
+        for name, make in FIGURES.items():
             fig = make(summary)
             if fig is not None:
-                fig.draw_without_rendering()  # the layout is worked out once, for both formats
+                fig.draw_without_rendering()  # compute the layout once for both formats
                 fig.set_layout_engine("none")
-                pictures.append(Picture(name, style.as_png(fig), style.as_svg(fig)))
-    return pictures
+                rendered.append(RenderedFigure(name, style.as_png(fig), style.as_svg(fig)))
+    return rendered
 
 
 def curves(summary: Summary) -> Figure | None:
-    """The leading metric and the NLL against the round: mean over seeds, band from the least to the greatest."""
+    """Draw the leading metric and the NLL against the round: the mean over seeds, and a band from minimum to maximum.
+
+    Args:
+        summary: The groups of runs.
+
+    Returns:
+        The figure, or None if no round was evaluated.
+    """
     shown = [m for m in (summary.metric, "nll") if m in summary.metrics]
     if not shown:
         return None
@@ -69,7 +83,14 @@ def curves(summary: Summary) -> Figure | None:
 
 
 def cost(summary: Summary) -> Figure | None:
-    """The leading metric against what has gone over the wire so far, both directions together."""
+    """Draw the leading metric against the bytes sent so far, in both directions together.
+
+    Args:
+        summary: The groups of runs.
+
+    Returns:
+        The figure, or None if no round was evaluated or nothing was sent.
+    """
     if summary.metric not in summary.metrics:
         return None
     lines = []
@@ -95,7 +116,14 @@ def cost(summary: Summary) -> Figure | None:
 
 
 def reliability(summary: Summary) -> Figure | None:
-    """Accuracy against confidence, and how many rows each bin holds, all seeds together; one panel for each group."""
+    """Draw accuracy against confidence, and the share of rows in each bin, over all seeds: one panel for each group.
+
+    Args:
+        summary: The groups of runs.
+
+    Returns:
+        The figure, or None if no run has reliability bins.
+    """
     pooled = [(i, s.group.label, _pooled_bins(s.group)) for i, s in enumerate(summary.groups)]
     panels = [(i, label, bins) for i, label, bins in pooled if bins]
     if not panels:
@@ -118,7 +146,14 @@ def reliability(summary: Summary) -> Figure | None:
 
 
 def selection(summary: Summary) -> Figure | None:
-    """How often each client trained: mean over seeds with the range, and what uniform choice would give."""
+    """Draw how often each client trained: the mean over seeds, the range, and the value of a uniform selection.
+
+    Args:
+        summary: The groups of runs.
+
+    Returns:
+        The figure, or None if no client trained.
+    """
     shown = [(i, s.group) for i, s in enumerate(summary.groups) if any(sum(r.selected_counts) for r in s.group.runs)]
     if not shown:
         return None
@@ -149,7 +184,7 @@ def selection(summary: Summary) -> Figure | None:
     return fig
 
 
-PICTURES: dict[str, Callable[[Summary], Figure | None]] = {
+FIGURES: dict[str, Callable[[Summary], Figure | None]] = {
     "curves": curves,
     "cost": cost,
     "reliability": reliability,
@@ -160,7 +195,7 @@ PICTURES: dict[str, Callable[[Summary], Figure | None]] = {
 
 
 def _over_seeds(group: Group, metric: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The rounds at which any seed has the metric, and its values (seeds x rounds, NaN where a seed has none)."""
+    """Return the rounds in which any seed has the metric, and its values (seeds x rounds, NaN if a seed has none)."""
     by_seed = [{line["round"]: line[metric] for line in r.rounds if line.get(metric) is not None} for r in group.runs]
     rounds = sorted(set().union(*by_seed))
     values = np.array([[seed.get(r, np.nan) for r in rounds] for seed in by_seed], dtype=np.float64)
@@ -168,7 +203,7 @@ def _over_seeds(group: Group, metric: str) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _sent_until(group: Group, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Cumulative bytes at each of the rounds, mean over the seeds that got that far."""
+    """Return the cumulative bytes at each round, averaged over the seeds that reached it."""
     sums = np.full((len(group.runs), len(rounds)), np.nan)
     for row, run in zip(sums, group.runs, strict=True):
         numbers = np.array([line["round"] for line in run.rounds])
@@ -190,12 +225,12 @@ def _line_and_band(ax: Axes, index: int, x: NDArray[Any], values: NDArray[np.flo
 
 
 def _wide(values: NDArray[np.float64]) -> bool:
-    """A bad start can be a hundred times worse than the end and would flatten the rest of the curve."""
+    """Tell whether the values need a log axis: a bad start can be a hundred times worse than the end of a curve."""
     return bool(len(values) and values.min() > 0 and values.max() > 10 * values.min())
 
 
 def _pooled_bins(group: Group) -> list[dict[str, Any]]:
-    """The bins of all seeds put together, weighted by their rows."""
+    """Combine the bins of all seeds, weighted by their numbers of rows."""
     tables = [run.reliability for run in group.runs if run.reliability]
     pooled = []
     for bins in zip(*tables, strict=True):

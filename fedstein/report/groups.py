@@ -1,4 +1,7 @@
-"""Runs that differ only in seed belong together; a group is called by what sets it apart from the others."""
+"""Groups of runs that differ only in the seed.
+
+The label of a group names the settings in which it differs from the others.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from fedstein.errors import InputError
 from fedstein.report.load import Run
 
 ABSENT = "–"
-LABEL_KEYS = 3  # with more keys than this in a label nobody reads it: the fewest that tell the groups apart remain
+LABEL_KEYS = 3  # a label with more keys is shortened to the keys that distinguish the groups
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one configuration, sorted by seed; `config` is flat ("selection.kind") and without the seed."""
+    """Runs of one configuration, sorted by seed. `config` has flat keys such as "selection.kind" and no seed."""
 
     label: str
     config: dict[str, Any]
@@ -24,17 +27,28 @@ class Group:
 
     @property
     def seeds(self) -> tuple[int, ...]:
+        """The seeds of the runs."""
         return tuple(run.seed for run in self.runs)
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs in the order in which they were given."""
+    """Group runs by configuration, in the order in which they were given.
+
+    Args:
+        runs: The runs.
+
+    Returns:
+        The groups.
+
+    Raises:
+        InputError: If two runs have the same configuration and the same seed.
+    """
     configs: list[dict[str, Any]] = []
     members: list[list[Run]] = []
     for run in runs:
         config = flatten(run.config)
         config.pop("seed", None)
-        config.setdefault("evaluate.where", "server")  # folders from before there was a choice do not name it
+        config.setdefault("evaluate.where", "server")  # older run folders do not have this key
         if config not in configs:
             configs.append(config)
             members.append([])
@@ -49,15 +63,19 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys whose values are not the same in every configuration, kinds first, then in the order of the files."""
+    """Return the keys whose values differ between configurations: kinds first, then in the order of the files.
+
+    Args:
+        configs: Flat configurations.
+    """
     keys = list(dict.fromkeys(key for config in configs for key in config))
     absent = object()
     differing = [key for key in keys if any(c.get(key, absent) != configs[0].get(key, absent) for c in configs)]
-    return sorted(differing, key=lambda key: not key.endswith(".kind"))  # stable
+    return sorted(differing, key=lambda key: not key.endswith(".kind"))  # sorted() is stable
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"selection": {"kind": "ksd"}} -> {"selection.kind": "ksd"}."""
+    """Flatten a nested configuration: {"selection": {"kind": "ksd"}} -> {"selection.kind": "ksd"}."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -68,7 +86,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def show(value: Any) -> str:
-    """A configuration value for people: strings bare, numbers short, the rest as JSON."""
+    """Format a value of a configuration: text without quotes, short numbers, everything else as JSON."""
     if value is None:
         return ABSENT
     if isinstance(value, float):
@@ -99,7 +117,7 @@ def _labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _fewest(configs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
-    """Take keys as long as each one tells more groups apart."""
+    """Keep a key only if it distinguishes more groups than the keys before it."""
     taken: list[str] = []
     told_apart = 1
     for key in keys:
@@ -114,7 +132,7 @@ def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
     parts = []
     for key in keys:
         if key in config:
-            if key == "sites.kind" and config[key] == "none":  # the references are known by their algorithm
+            if key == "sites.kind" and config[key] == "none":  # a method without sites is named by its algorithm
                 key = "algorithm.kind"
             name = key.rpartition(".")[2]
             parts.append(show(config[key]) if name == "kind" else f"{name}={show(config[key])}")

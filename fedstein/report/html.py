@@ -1,4 +1,4 @@
-"""One page that holds everything: numbers, pictures, what was run and how to repeat it. It loads nothing."""
+"""One self-contained HTML page: numbers, figures, the configuration, and the commands to repeat the runs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from importlib.resources import files
 from shlex import quote
 
 from fedstein.report import style
-from fedstein.report.clients import client_columns, client_range
-from fedstein.report.distance import distance_columns
-from fedstein.report.figures import Picture
+from fedstein.report.client_evaluation import client_columns, client_range
+from fedstein.report.figures import RenderedFigure
 from fedstein.report.groups import ABSENT, Group, show
+from fedstein.report.nuts_distance import distance_columns
 from fedstein.report.summary import Summary
 from fedstein.report.tables import Column, Row, difference_columns, in_text, result_columns, run_columns
 
 CAPTIONS = {
     "curves": "Learning curves.",
-    "cost": "What it cost: the same against the array bytes between server and clients, down and up together.",
+    "cost": "Communication cost: the leading metric against the array bytes sent between server and clients, in both "
+    "directions together.",
     "reliability": "Calibration after the last round: accuracy in each of 15 bins of confidence; points under the "
     "dashed line are overconfident. Below, the share of test rows in each bin.",
-    "selection": "Who trained: rounds in which each client was selected.",
-    "distances": "Distance from NUTS: one dot a weight, the diamond is log ξ. Left, standard deviation of the "
-    "particles over that of the posterior, with the median over the weights as a bar: left of the line they are too "
-    "narrow, right of it too wide. Right, how far their mean is off, in posterior standard deviations; the band is "
-    "±0.5.",
-    "clients": "What each client gets on its own held-out rows, worst first; a larger dot has more rows.",
+    "selection": "The number of rounds in which each client was selected to train.",
+    "distances": "Distance from NUTS: each dot is a weight, and the diamond is log ξ. Left: the standard deviation of "
+    "the particles divided by that of the posterior, with the median over the weights as a bar. Left of the line the "
+    "particles are too narrow, right of it they are too wide. Right: the offset of their mean in posterior standard "
+    "deviations; the band is ±0.5.",
+    "clients": "The score of each client on its own held-out rows, the worst first. A larger dot stands for more rows.",
 }
 SEVERAL_SEEDS = {
     "curves": "Lines are means over seeds; bands run from the lowest to the highest seed.",
@@ -34,7 +35,7 @@ SEVERAL_SEEDS = {
     "reliability": "All seeds together.",
     "selection": "Bars are means over seeds.",
     "distances": "All seeds together.",
-    "clients": "One line a seed.",
+    "clients": "Each line is one seed.",
 }
 SPREAD = " and then over seeds, ± the standard deviation between seeds"
 READING = {
@@ -49,19 +50,28 @@ READING = {
 }
 FROM_NUTS = {
     "Mean offset": "how far the mean of the particles is from the posterior mean, in posterior standard deviations: "
-    "the median and the greatest over the weights, and log ξ apart.",
-    "sd ratio": "standard deviation of the particles over that of the posterior: 1 is right; below it the particles "
-    "claim to know more than the data says.",
+    "the median and the maximum over the weights, and log ξ separately.",
+    "sd ratio": "standard deviation of the particles over that of the posterior: 1 is correct; below 1 the particles "
+    "are overconfident.",
     "KSD": "Kernelized Stein Discrepancy of the particles to the true global posterior, with the score of every row "
     "and SVGD's kernel and bandwidth; lower is better.",
-    "NUTS draws": "as many draws of the reference, put through the same formulas: what a perfect sample of that size "
-    "would score.",
+    "NUTS draws": "the same number of draws of the reference, evaluated by the same formulas: the distance of a "
+    "perfect sample of that size.",
 }
 _VARIABLES = {style.INK: "--ink", style.MUTED: "--muted", style.GRID: "--grid", style.PAPER: "--card"}
 
 
-def render(summary: Summary, rows: Sequence[Row], pictures: Sequence[Picture]) -> str:
-    """The page as one string."""
+def render(summary: Summary, rows: Sequence[Row], figures: Sequence[RenderedFigure]) -> str:
+    """Render the page.
+
+    Args:
+        summary: The groups of runs.
+        rows: The rows of the report.
+        figures: The figures.
+
+    Returns:
+        The HTML.
+    """
     several = any(len(s.group.runs) > 1 for s in summary.groups)
     body = [
         f"<h1>{escape(_title(summary))}</h1>",
@@ -72,8 +82,8 @@ def render(summary: Summary, rows: Sequence[Row], pictures: Sequence[Picture]) -
         _table(result_columns(rows), _keys(summary)),
         *_differences(summary, rows),
         *_from_nuts(summary, rows),
-        "<h2>Pictures</h2>",
-        *(_figure(picture, several) for picture in pictures),
+        "<h2>Figures</h2>",
+        *(_figure(figure, several) for figure in figures),
         *_by_client(summary),
         "<h2>What was run</h2>",
         *_configuration(summary),
@@ -95,19 +105,19 @@ def render(summary: Summary, rows: Sequence[Row], pictures: Sequence[Picture]) -
     )
 
 
-def inline_svg(picture: Picture) -> str:
-    """The drawing as part of a page: ids of its own, colours from the page, no namespaces, no metadata."""
-    svg = picture.svg[picture.svg.index("<svg") :]
+def inline_svg(figure: RenderedFigure) -> str:
+    """Prepare a drawing for the page: unique ids, the colours of the page, and neither namespaces nor metadata."""
+    svg = figure.svg[figure.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
     svg = svg.replace("xlink:href", "href")
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{picture.name}-\1"', svg)
-    svg = re.sub(r'(href="|url\()#', rf"\g<1>#{picture.name}-", svg)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{figure.name}-\1"', svg)
+    svg = re.sub(r'(href="|url\()#', rf"\g<1>#{figure.name}-", svg)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
     width = re.search(r'width="([\d.]+)pt"', svg)
     limit = f"max-width: {float(width[1]) * 1.6:.0f}px" if width else ""
-    label = escape(CAPTIONS[picture.name])
+    label = escape(CAPTIONS[figure.name])
     return re.sub(
         r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{label}" style="{limit}"', svg, count=1
     )
@@ -172,8 +182,8 @@ def _from_nuts(summary: Summary, rows: Sequence[Row]) -> list[str]:
     narrow = {(r["particles"]["count"], len(r["particles"]["sd_ratio"]["each"])) for r in references}
     if crowded := sorted({f"N = {n}, d = {d}" for n, d in narrow if n < d}):
         text += (
-            f" SVGD with fewer particles than parameters ({'; '.join(crowded)}) loses spread whoever holds the data: "
-            "read sd ratios beside those of pooled SVGD."
+            f" SVGD with fewer particles than parameters ({'; '.join(crowded)}) loses spread even if "
+            "all data is in one place: compare sd ratios with those of pooled SVGD."
         )
     return [
         "<h2>Distance from NUTS</h2>",
@@ -187,8 +197,8 @@ def _by_client(summary: Summary) -> list[str]:
     if not shown:
         return []
     text = (
-        "The posterior on the rows that each client held out of its own and nobody trained on, worst first; clients "
-        "sent counts and sums."
+        "The scores of the posterior on each client's held-out rows, which nobody trained on, the worst first. The "
+        "clients sent only counts and sums."
     )
     parts = ["<h2>Client by client</h2>", f'<p class="small">{escape(text)}</p>']
     for label, run in shown:
@@ -199,7 +209,7 @@ def _by_client(summary: Summary) -> list[str]:
 
 
 def _diagnostics(summary: Summary) -> str:
-    """What the chains say about themselves, the worst over all references."""
+    """Summarise the diagnostics of the chains: the worst values over all references."""
     checks = [run.reference["nuts"] for run in summary.runs if run.reference]
     worst = {key: max((c[key] for c in checks if c[key] is not None), default=0) for key in ("divergences", "max_rhat")}
     least = min((c["min_ess"] for c in checks if c["min_ess"] is not None), default=0)
@@ -209,9 +219,9 @@ def _diagnostics(summary: Summary) -> str:
     )
 
 
-def _figure(picture: Picture, several: bool) -> str:
-    caption = CAPTIONS[picture.name] + (f" {SEVERAL_SEEDS[picture.name]}" if several else "")
-    drawing = f'<div class="drawing">{inline_svg(picture)}</div>'
+def _figure(figure: RenderedFigure, several: bool) -> str:
+    caption = CAPTIONS[figure.name] + (f" {SEVERAL_SEEDS[figure.name]}" if several else "")
+    drawing = f'<div class="drawing">{inline_svg(figure)}</div>'
     return f'<figure class="card">{drawing}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
@@ -247,7 +257,7 @@ def _repeat(rows: Sequence[Row]) -> list[str]:
     return [
         '<p class="small">Each run folder holds its configuration with every default spelt out, the seed included; '
         "the versions used are in its <code>environment.json</code>. The same configuration, versions and machine give "
-        "the same rounds, apart from the time they take. From the place that holds the run folders:</p>",
+        "the same rounds, apart from the time they take. Run this in the folder that holds the run folders:</p>",
         f"<pre>{escape(chr(10).join(lines))}</pre>",
         '<p class="small">This page, from the run folders:</p>',
         f"<pre>{escape(report)}</pre>",
@@ -266,7 +276,7 @@ def _definitions(summary: Summary) -> str:
 
 
 def _keys(summary: Summary) -> list[str]:
-    """A short line for each group, as in the pictures."""
+    """Draw a short line for each group, in its colour and pattern of the figures."""
     keys = []
     for i in range(len(summary.groups)):
         dashes = style.dashes(i)
@@ -277,7 +287,7 @@ def _keys(summary: Summary) -> list[str]:
 
 
 def _table(columns: Sequence[Column], keys: Iterable[str] = ()) -> str:
-    """A table; `keys` are colour patches (markup) for the first column."""
+    """Render a table. `keys` are patches of colour (markup) for the first column."""
 
     def cell(tag: str, text: str, column: Column, before: str = "") -> str:
         name = "n" if column.number else "wrap" if len(text) > 28 else ""

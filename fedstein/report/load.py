@@ -1,4 +1,4 @@
-"""A run folder, read back: the configuration, the finished rounds and, once the run is over, its summary."""
+"""Reading a run folder: the configuration, the finished rounds and, if the run is finished, its summary."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedstein.errors import InputError
-from fedstein.metrics import METRICS, Metrics, evaluated, tail
+from fedstein.evaluation.metrics import NAMES, Metrics, evaluated, tail
+from fedstein.federation.records import RoundRecord, metric_names
 
-# What reference.json says of a run's particles, and of as many draws of the reference itself.
+# The distances in reference.json, for the particles of a run and for as many draws of the reference.
 MEASURES = {
     "offset_median": ("mean_offset", "median"),
     "offset_max": ("mean_offset", "max"),
@@ -25,20 +26,19 @@ MEASURES = {
     "sd_ratio_log_xi": ("sd_ratio", "log_xi"),
     "ksd": ("ksd",),
 }
-ROUND_KEYS = ("round", "selected", "bytes_down", "bytes_up", "seconds")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder. `summary` and `reliability` are None as long as the run is not finished.
+    """One run folder.
 
-    `reference` is what `fedstein reference` wrote, or None; `evaluation` what each client's held-out rows say of a
-    finished run, or None where the server evaluated.
+    `summary`, `reliability` and `evaluation` are None until the run is finished. `reference` is the content of
+    ``reference.json``, or None. `evaluation` has the scores of each client, or is None if the server evaluated.
     """
 
     path: Path
     config: dict[str, Any]
-    rounds: list[dict[str, Any]]
+    rounds: list[RoundRecord]
     summary: dict[str, Any] | None
     reliability: list[dict[str, Any]] | None
     reference: dict[str, Any] | None = None
@@ -46,30 +46,37 @@ class Run:
 
     @property
     def seed(self) -> int:
+        """The seed of the run."""
         return int(self.config.get("seed", 0))
 
     @property
     def status(self) -> str:
+        """ "finished", or the last round so far."""
         if self.summary is not None:
             return "finished"
         return f"round {self.rounds[-1]['round']} of {self.config.get('rounds', '?')}"
 
     @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of its metrics, the built-in ones first."""
+        return metric_names(self.rounds)
+
+    @cached_property
     def final(self) -> Metrics:
-        """The metrics of the last round, or of the last evaluated one while the run is not finished."""
+        """The metrics of the last round, or of the last evaluated round if the run is not finished."""
         source = self.summary["final"] if self.summary is not None else self._until_evaluated()[-1]
-        return {metric: source.get(metric) for metric in METRICS}
+        return {metric: source.get(metric) for metric in self.metrics}
 
     @cached_property
     def tail(self) -> dict[str, Metrics]:
-        """{metric: {mean, sd}} of the last quarter; of the rounds so far while the run is not finished."""
-        got = self.summary["tail"] if self.summary is not None else tail(self._until_evaluated())
+        """{metric: {mean, sd}} over the last quarter of the rounds, or of the rounds so far."""
+        got = self.summary["tail"] if self.summary is not None else tail(self._until_evaluated(), self.metrics)
         empty: Metrics = {"mean": None, "sd": None}
-        return {metric: {**empty, **(got.get(metric) or {})} for metric in METRICS}
+        return {metric: {**empty, **(got.get(metric) or {})} for metric in self.metrics}
 
     @cached_property
     def selected_counts(self) -> list[int]:
-        """How often each client trained, aligned with the client ids."""
+        """The number of rounds in which each client trained, by client id."""
         if self.summary is not None:
             return list(self.summary["selected_counts"])
         chosen = [client for line in self.rounds for client in line["selected"]]
@@ -80,30 +87,48 @@ class Run:
         return counts
 
     def distance(self, measure: str, of: str = "particles") -> float | None:
-        """How far the `particles` are from NUTS by one of MEASURES, or as many `draws` of NUTS itself."""
+        """Return one distance from NUTS.
+
+        Args:
+            measure: A key of MEASURES.
+            of: `particles`, or `draws` for as many draws of NUTS itself.
+
+        Returns:
+            The distance, or None if there is none.
+        """
         value: Any = (self.reference or {}).get(of)
         for key in MEASURES[measure]:
             value = (value or {}).get(key)
         return value
 
     def per_round(self, key: str) -> float | None:
-        """The mean of a number over the rounds that have it."""
+        """Return the mean of a number over the rounds that have it, or None."""
         values = [line[key] for line in self.rounds if line.get(key) is not None]
         return sum(values) / len(values) if values else None
 
     def gradients_per_round(self, part: str) -> float | None:
-        """Rows x particles differentiated in a round for `train`, `site` or `report`."""
+        """Return the mean number of rows x particles differentiated in a round for `train`, `site` or `report`."""
         values = [(line.get("row_gradients") or {}).get(part) for line in self.rounds]
         known = [value for value in values if value is not None]
         return sum(known) / len(known) if known else None
 
-    def _until_evaluated(self) -> Sequence[dict[str, Any]]:
-        last = max((i for i, line in enumerate(self.rounds) if evaluated(line)), default=len(self.rounds) - 1)
-        return self.rounds[: last + 1]
+    def _until_evaluated(self) -> Sequence[RoundRecord]:
+        known = [i for i, line in enumerate(self.rounds) if evaluated(line, self.metrics)]
+        return self.rounds[: known[-1] + 1] if known else self.rounds
 
 
 def load_run(path: str | Path) -> Run:
-    """Read a run folder. A torn last line of rounds.jsonl (the run was killed while writing) is cut."""
+    """Read a run folder. An incomplete last line of rounds.jsonl, left by a killed run, is ignored.
+
+    Args:
+        path: The run folder.
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: If the folder holds no run, or a file is damaged.
+    """
     folder = Path(path)
     for name in ("config.toml", "rounds.jsonl"):
         if not (folder / name).is_file():
@@ -119,7 +144,7 @@ def load_run(path: str | Path) -> Run:
             f"expected an integer seed in {folder / 'config.toml'}, got {config['seed']!r}; restore the file"
         )
     rounds = _read_rounds(folder / "rounds.jsonl")
-    summary = _read_summary(folder / "summary.json", last_round=rounds[-1]["round"])
+    summary = _read_summary(folder / "summary.json", last_round=rounds[-1].round)
     reliability = summary.get("reliability") if summary else None
     evaluation = _read_evaluation(folder / "clients-evaluation.json") if summary else None
     return Run(folder, config, rounds, summary, reliability or None, _read_reference(folder), evaluation)
@@ -135,43 +160,28 @@ def _not_a_run(folder: Path, missing: str) -> str:
     return f"expected a run folder, got {folder}, which has no {missing}; {remedy}"
 
 
-def _read_rounds(file: Path) -> list[dict[str, Any]]:
-    # A NUL is what some file systems leave at the end of a file after a power cut.
+def _read_rounds(file: Path) -> list[RoundRecord]:
+    # After a power cut, some file systems leave NUL bytes at the end of a file.
     texts = file.read_bytes().decode("utf-8", errors="replace").rstrip("\0 \r\n").split("\n")
-    rounds: list[dict[str, Any]] = []
+    rounds: list[RoundRecord] = []
     for number, text in enumerate(texts, start=1):
         try:
-            line = json.loads(text, parse_constant=lambda _: None)
-        except json.JSONDecodeError:
-            if number == len(texts):
+            record = RoundRecord.from_dict(json.loads(text, parse_constant=lambda _: None))
+            if rounds and record.round <= rounds[-1].round:
+                raise InputError(f"expected a round after {rounds[-1].round}, got {record.round}")
+        except (json.JSONDecodeError, InputError) as error:
+            if number == len(texts) and isinstance(error, json.JSONDecodeError):
                 break
-            line = None
-        previous = rounds[-1]["round"] if rounds else 0
-        if not _is_round(line) or line["round"] <= previous:
             raise InputError(
-                f"expected one finished round a line in {file}, got a broken line {number}: {text[:40]!r}; "
+                f"expected one finished round a line in {file}, got a broken line {number}: {text[:40]!r} ({error}); "
                 "delete it and what follows, then use `fedstein resume`"
-            )
-        rounds.append(line)
+            ) from None
+        rounds.append(record)
     if not rounds:
         raise InputError(
             f"expected at least one finished round, got none in {file}; let the run get further or `fedstein resume` it"
         )
     return rounds
-
-
-def _is_round(line: Any) -> bool:
-    """Whether a line has what a report reads, of the right type."""
-    if not isinstance(line, dict) or any(key not in line for key in ROUND_KEYS):
-        return False
-    numbers = [line.get(key) for key in (*METRICS, "bytes_down", "bytes_up", "seconds")]
-    return (
-        type(line["round"]) is int
-        and isinstance(line["selected"], list)
-        and all(type(client) is int and client >= 0 for client in line["selected"])
-        and all(value is None or type(value) in (int, float) for value in numbers)
-        and isinstance(line.get("row_gradients") or {}, dict)
-    )
 
 
 def _read_reference(folder: Path) -> dict[str, Any] | None:
@@ -194,7 +204,9 @@ def _read_reference(folder: Path) -> dict[str, Any] | None:
         raise InputError(f"expected the distances from NUTS in {file}, got a damaged file; {remedy}")
     posterior = folder / "posterior.safetensors"
     if posterior.is_file() and hashlib.sha256(posterior.read_bytes()).hexdigest() != made_for:
-        raise InputError(f"expected the distances of the particles in {posterior}, got those of others; {remedy}")
+        raise InputError(
+            f"expected the distances of the particles in {posterior}, got those of other particles; {remedy}"
+        )
     return reference
 
 
@@ -204,7 +216,7 @@ def _read_evaluation(file: Path) -> dict[str, Any] | None:
     try:
         document: dict[str, Any] = json.loads(file.read_text("utf-8"), parse_constant=lambda _: None)
         together, entries = document["together"], document["clients"]
-        sound = all(_number(entry[key]) for entry in [together, *entries] for key in ("rows", *METRICS))
+        sound = all(_number(entry[key]) for entry in [together, *entries] for key in ("rows", *NAMES))
         sound = sound and all(type(entry["id"]) is int and isinstance(entry["name"], str) for entry in entries)
     except (ValueError, KeyError, TypeError):
         sound = False
@@ -233,6 +245,6 @@ def _read_summary(file: Path, last_round: int) -> dict[str, Any] | None:
         ) from error
     if missing:
         raise InputError(f"expected {missing[0]!r} in {file}, got none; delete the file and use `fedstein resume`")
-    # A summary of fewer rounds than there are is left over from before the run was extended.
+    # A summary with fewer rounds than rounds.jsonl is from before the run was extended.
     done = summary.get("status", "finished") == "finished" and summary["rounds"] == last_round
     return summary if done else None

@@ -1,4 +1,4 @@
-"""How every picture looks, and how it becomes bytes that are the same each time."""
+"""The style of every figure, and its conversion to bytes that are the same each time."""
 
 from __future__ import annotations
 
@@ -56,29 +56,41 @@ _RC = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Matplotlib's defaults plus ours, whatever the user's own settings are; those come back afterwards."""
+    """Use Matplotlib's defaults with our changes, regardless of the user's settings, which are restored afterwards."""
     with matplotlib.style.context(["default", _RC], after_reset=False):
         yield
 
 
 def figure(height: float, width: float = WIDTH) -> Figure:
-    """A figure with its own Agg canvas; pyplot and its global state are never involved."""
+    """Make a figure with its own Agg canvas. Pyplot and its global state are not used.
+
+    Args:
+        height: In inches.
+        width: In inches.
+    """
     fig = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(fig)
     return fig
 
 
 def colour(index: int) -> str:
+    """Return the colour of a curve."""
     return COLOURS[index % len(COLOURS)]
 
 
 def dashes(index: int) -> Dashes:
-    """Solid until the colours run out, then one pattern for each further turn through them."""
+    """Return the line pattern of a curve: solid, and another pattern for each repetition of the colours."""
     return DASHES[index // len(COLOURS) % len(DASHES)]
 
 
 def legend(fig: Figure, labels: Sequence[str], band: bool) -> None:
-    """One legend for the whole figure, above it; a single group needs no name."""
+    """Draw one legend above the figure. A single group has no name in it.
+
+    Args:
+        fig: The figure.
+        labels: The names of the curves.
+        band: Whether to explain the band over seeds.
+    """
     handles: list[Line2D | Patch] = []
     names = list(labels) if len(labels) > 1 else []
     for i in range(len(names)):
@@ -92,11 +104,12 @@ def legend(fig: Figure, labels: Sequence[str], band: bool) -> None:
 
 
 def integer_axis(ax: Axes) -> None:
+    """Use integer ticks on the x axis."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def log_axis(ax: Axes, fine: bool = False) -> None:
-    """A logarithmic y axis with plain numbers; ``fine`` has more of them, for a range of less than a decade."""
+    """Make the y axis logarithmic with plain numbers; ``fine`` adds ticks for a range of less than a decade."""
     ax.set_yscale("log")
     subs = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0) if fine else (1.0, 2.0, 3.0, 5.0, 7.0)
     ax.yaxis.set_major_locator(LogLocator(subs=subs))
@@ -104,13 +117,24 @@ def log_axis(ax: Axes, fine: bool = False) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
+def as_files(fig: Figure) -> dict[str, bytes]:
+    """Return the figure by format: png, svg and pdf. The layout is computed once for all formats."""
+    fig.draw_without_rendering()
+    fig.set_layout_engine("none")
+    pdf = io.BytesIO()
+    fig.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    return {"png": as_png(fig), "svg": as_svg(fig).encode(), "pdf": pdf.getvalue()}
+
+
 def as_png(fig: Figure) -> bytes:
+    """Return the figure as PNG."""
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 
 def as_svg(fig: Figure) -> str:
+    """Return the figure as SVG."""
     buffer = io.StringIO()
     fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()

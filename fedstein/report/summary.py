@@ -1,4 +1,4 @@
-"""Numbers of groups of runs: spread over seeds, spread within a run, and differences paired by seed."""
+"""The numbers of groups of runs: spread over seeds, spread within a run, and differences paired by seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from fedstein.metrics import METRICS
+from fedstein.evaluation.metrics import NAMES, Metrics
 from fedstein.report.groups import ABSENT, Group, differing_keys, group_runs
 from fedstein.report.load import MEASURES, Run
 
@@ -21,7 +21,7 @@ GRADIENTS = ("train", "site", "report")
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds, its standard deviation between seeds (n - 1), and the mean one within a run."""
+    """A mean over seeds, the standard deviation between seeds (n - 1), and the mean standard deviation within a run."""
 
     mean: float | None
     between: float | None
@@ -30,23 +30,23 @@ class Spread:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """One group: `tail` and `final` by metric, `cost` a round by name, all over the seeds."""
+    """The numbers of one group over its seeds: `tail` and `final` by metric, and `cost` per round by name."""
 
     group: Group
     tail: dict[str, Spread]
     final: dict[str, Spread]
     cost: dict[str, float | None]
-    distance: dict[str, Spread]  # from NUTS, by measure; no mean where a seed has no reference
+    distance: dict[str, Spread]  # from NUTS, by measure; without a mean if a seed has no reference
 
     @property
     def measured(self) -> bool:
-        """Whether any of its runs has a NUTS reference."""
+        """Whether any run of the group has a NUTS reference."""
         return any(run.reference for run in self.group.runs)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Tail of `label` minus tail of `against`, over the seeds both have; no interval with fewer than two."""
+    """The tail of `label` minus the tail of `against`, over their common seeds. With one seed there is no interval."""
 
     label: str
     against: str
@@ -59,7 +59,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything a report says. `metric` is the leading one: accuracy, or rmse where nothing has an accuracy."""
+    """Everything that a report shows. `metric` is the leading metric: accuracy, or rmse if no run has an accuracy."""
 
     metric: str
     groups: tuple[GroupSummary, ...]
@@ -69,46 +69,75 @@ class Summary:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that any run has."""
-        return tuple(m for m in METRICS if any(line.get(m) is not None for r in self.runs for line in r.rounds))
+        """The metrics that any run has a value of."""
+        return tuple(m for m in self.named if any(line.get(m) is not None for r in self.runs for line in r.rounds))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The metrics that any run names, the built-in ones first."""
+        return all_metrics(self.runs)
 
     @property
     def runs(self) -> tuple[Run, ...]:
+        """The runs of all groups."""
         return tuple(run for group in self.groups for run in group.group.runs)
 
 
+def all_metrics(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The names of the metrics of all runs, each once."""
+    return tuple(dict.fromkeys(name for run in runs for name in run.metrics))
+
+
 def summarise(runs: Sequence[Run]) -> Summary:
-    """Group runs by configuration and compare every group with the first one."""
+    """Group runs by configuration and compare every group with the first one.
+
+    Args:
+        runs: The runs, the group to compare with first.
+
+    Returns:
+        The numbers of the report.
+
+    Raises:
+        InputError: If two runs have the same configuration and seed.
+    """
     groups = group_runs(runs)
     metric = "accuracy" if any(run.final["accuracy"] is not None for run in runs) else "rmse"
     differences = tuple(_difference(group, groups[0], metric) for group in groups[1:])
     return Summary(
         metric=metric,
-        groups=tuple(_summary(group) for group in groups),
+        groups=tuple(_summary(group, all_metrics(runs)) for group in groups),
         differences=differences,
         differing=tuple(differing_keys([group.config for group in groups])),
         notes=tuple(_notes(groups, differences, metric)),
     )
 
 
-def _summary(group: Group) -> GroupSummary:
+def _summary(group: Group, names: Sequence[str]) -> GroupSummary:
     cost = {name: _mean([run.per_round(name) for run in group.runs]) for name in COSTS}
     for part in GRADIENTS:
         cost[f"row_gradients_{part}"] = _mean([run.gradients_per_round(part) for run in group.runs])
     return GroupSummary(
         group,
         tail={
-            m: _spread([run.tail[m]["mean"] for run in group.runs], [run.tail[m]["sd"] for run in group.runs])
-            for m in METRICS
+            m: _spread([_tail(run, m)["mean"] for run in group.runs], [_tail(run, m)["sd"] for run in group.runs])
+            for m in names
         },
-        final={m: _spread([run.final[m] for run in group.runs]) for m in METRICS},
+        final={m: _spread([run.final.get(m) for run in group.runs]) for m in names},
         cost=cost,
         distance={name: _spread([run.distance(name) for run in group.runs]) for name in MEASURES},
     )
 
 
+def _tail(run: Run, metric: str) -> Metrics:
+    """The tail of a metric that the run may not have."""
+    return run.tail.get(metric) or {"mean": None, "sd": None}
+
+
 def _spread(values: Sequence[float | None], within: Sequence[float | None] = ()) -> Spread:
-    """A seed whose value is not finite leaves the group without a mean: the rest alone would flatter it."""
+    """Summarise values over seeds.
+
+    If the value of one seed is not finite there is no mean, which would be too favourable.
+    """
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return Spread(None, None)
@@ -129,7 +158,14 @@ def _difference(group: Group, first: Group, metric: str) -> Difference:
 
 
 def paired_interval(gaps: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """Mean of paired differences and Student's 95% interval; no interval with fewer than two."""
+    """Compute the mean of paired differences and Student's 95% interval.
+
+    Args:
+        gaps: The differences, one for each seed; at least one.
+
+    Returns:
+        The mean, and the lower and upper end, which are None with fewer than two differences.
+    """
     mean = fmean(gaps)
     if len(gaps) < 2:
         return mean, None, None
@@ -159,7 +195,7 @@ def _notes(groups: Sequence[Group], differences: Sequence[Difference], metric: s
 
 
 def _reference_notes(groups: Sequence[Group]) -> list[str]:
-    """What keeps the distances from NUTS from being read as they stand."""
+    """Return the notes on missing or doubtful NUTS references."""
     notes = []
     runs = [run for group in groups for run in group.runs]
     without = [run for run in runs if run.reference is None]
@@ -178,7 +214,12 @@ def _reference_notes(groups: Sequence[Group]) -> list[str]:
 
 
 def group_row(summary: GroupSummary, difference: Difference | None) -> dict[str, Any]:
-    """The CSV row of a group."""
+    """Build the CSV row of a group.
+
+    Args:
+        summary: The numbers of the group.
+        difference: The difference from the first group, if there is one.
+    """
     group = summary.group
     statuses = {run.status for run in group.runs}
     row: dict[str, Any] = {
@@ -190,7 +231,7 @@ def group_row(summary: GroupSummary, difference: Difference | None) -> dict[str,
         "status": statuses.pop() if len(statuses) == 1 else "some unfinished",
         "rounds": max(run.rounds[-1]["round"] for run in group.runs),
     }
-    for m in METRICS:
+    for m in summary.tail:
         row[f"tail_{m}"] = summary.tail[m].mean
         row[f"tail_{m}_sd_between_seeds"] = summary.tail[m].between
         row[f"tail_{m}_sd_within_run"] = summary.tail[m].within
@@ -206,8 +247,15 @@ def group_row(summary: GroupSummary, difference: Difference | None) -> dict[str,
     return row
 
 
-def seed_row(group: Group, run: Run, folder: str) -> dict[str, Any]:
-    """The CSV row of one run, with the same columns as `group_row`."""
+def seed_row(group: Group, run: Run, folder: str, names: Sequence[str] = NAMES) -> dict[str, Any]:
+    """Build the CSV row of one run, with the same columns as `group_row`.
+
+    Args:
+        group: The group of the run.
+        run: The run.
+        folder: The name of its folder.
+        names: The metrics to list.
+    """
     row: dict[str, Any] = {
         "level": "seed",
         "group": group.label,
@@ -217,11 +265,11 @@ def seed_row(group: Group, run: Run, folder: str) -> dict[str, Any]:
         "status": run.status,
         "rounds": run.rounds[-1]["round"],
     }
-    for m in METRICS:
-        row[f"tail_{m}"] = run.tail[m]["mean"]
+    for m in names:
+        row[f"tail_{m}"] = _tail(run, m)["mean"]
         row[f"tail_{m}_sd_between_seeds"] = None
-        row[f"tail_{m}_sd_within_run"] = run.tail[m]["sd"]
-        row[f"final_{m}"] = run.final[m]
+        row[f"tail_{m}_sd_within_run"] = _tail(run, m)["sd"]
+        row[f"final_{m}"] = run.final.get(m)
     row |= {f"{name}_per_round": run.per_round(name) for name in COSTS}
     row |= {f"row_gradients_{part}_per_round": run.gradients_per_round(part) for part in GRADIENTS}
     row |= dict.fromkeys(("difference_mean", "difference_low", "difference_high"))

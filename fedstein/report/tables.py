@@ -1,4 +1,4 @@
-"""The rows of a report as people read them: no more digits than the spread allows, units that fit."""
+"""The rows of a report as tables: with as many digits as the spread allows, and with suitable units."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE", "
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and what stands under it, already formatted."""
+    """A heading and its formatted cells."""
 
     heading: str
     cells: list[str]
@@ -27,27 +27,45 @@ class Column:
 
 
 def leading_metric(rows: Sequence[Row]) -> str:
-    """Accuracy, or rmse where nothing has an accuracy."""
+    """Return "accuracy", or "rmse" if no row has an accuracy."""
     return "accuracy" if any(row["final_accuracy"] is not None for row in rows) else "rmse"
 
 
+def extra_metrics(rows: Sequence[Row]) -> list[str]:
+    """The metrics beyond the built-in ones, in the order of the rows' columns."""
+    finals = [key.removeprefix("final_") for key in (rows[0] if rows else {}) if key.startswith("final_")]
+    return [metric for metric in finals if metric not in NAMES]
+
+
+def _has(row: Row, metric: str) -> bool:
+    return row[f"tail_{metric}"] is not None
+
+
 def result_columns(rows: Sequence[Row]) -> list[Column]:
-    """One row for each group: the tail, the end, the cost."""
+    """Build the table with one row for each group: the tail, the last round, the cost.
+
+    Args:
+        rows: The rows of the report.
+    """
     groups = [row for row in rows if row["level"] == "group"]
     metric = leading_metric(groups)
-    shown = [m for m in (metric, "nll", "ece") if any(row[f"tail_{m}"] is not None for row in groups)]
+    shown = [m for m in (metric, "nll", "ece", *extra_metrics(groups)) if any(_has(row, m) for row in groups)]
     columns = [
         Column("Group", [row["group"] for row in groups], number=False),
         Column("Seeds", [str(row["seeds"]) for row in groups]),
     ]
-    columns += [Column(NAMES[m], _plus_minus(groups, m)) for m in shown]
+    columns += [Column(NAMES.get(m, m), _plus_minus(groups, m)) for m in shown]
     columns.append(Column("sd within run", _each(groups, f"tail_{metric}_sd_within_run", _decimals(groups, metric))))
     columns.append(Column(f"Final {in_text(metric)}", _each(groups, f"final_{metric}", _decimals(groups, metric))))
     return columns + _cost_columns(groups)
 
 
 def run_columns(rows: Sequence[Row]) -> list[Column]:
-    """One row for each run."""
+    """Build the table with one row for each run.
+
+    Args:
+        rows: The rows of the report.
+    """
     runs = [row for row in rows if row["level"] == "seed"]
     metric = leading_metric(runs)
     columns = [
@@ -56,15 +74,19 @@ def run_columns(rows: Sequence[Row]) -> list[Column]:
         Column("Folder", [row["folder"] for row in runs], number=False),
         Column("Status", [row["status"] for row in runs], number=False),
     ]
-    for m in (metric, "nll", "ece"):
-        if any(row[f"tail_{m}"] is not None for row in runs):
-            columns.append(Column(NAMES[m], _each(runs, f"tail_{m}", _decimals(runs, m))))
+    for m in (metric, "nll", "ece", *extra_metrics(runs)):
+        if any(_has(row, m) for row in runs):
+            columns.append(Column(NAMES.get(m, m), _each(runs, f"tail_{m}", _decimals(runs, m))))
     columns.append(Column(f"Final {in_text(metric)}", _each(runs, f"final_{metric}", _decimals(runs, metric))))
     return columns + _cost_columns(runs)
 
 
 def difference_columns(rows: Sequence[Row]) -> list[Column]:
-    """Each group against the first one: the paired difference and its interval."""
+    """Build the table that compares each group with the first one: the paired difference and its interval.
+
+    Args:
+        rows: The rows of the report.
+    """
     groups = [row for row in rows if row["level"] == "group"]
     places = _decimals(groups, leading_metric(groups))
     others = [row for row in groups[1:] if row["difference_mean"] is not None]
@@ -76,7 +98,11 @@ def difference_columns(rows: Sequence[Row]) -> list[Column]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The groups as a table for the terminal, narrow enough for 80 columns."""
+    """Build the table of the groups for the terminal, narrow enough for 80 columns.
+
+    Args:
+        rows: The rows of the report.
+    """
     groups = [row for row in rows if row["level"] == "group"]
     metric = leading_metric(groups)
     kept = [column for column in result_columns(rows) if column.heading in ("Group", "Seeds", NAMES[metric])]
@@ -101,7 +127,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def size(number: float | None) -> str:
-    """Bytes in decimal units with three digits: 8.96 kB."""
+    """Format bytes in decimal units with three digits: 8.96 kB."""
     if number is None:
         return ABSENT
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -111,32 +137,36 @@ def size(number: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds with two digits: 35 ms, 1.2 s."""
+    """Format seconds with two digits: 35 ms, 1.2 s."""
     if seconds is None:
         return ABSENT
     return f"{seconds * 1e3:.2g} ms" if seconds < 0.0995 else f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def fixed(value: float | None, places: int) -> str:
+    """Format a number with fixed decimals."""
     return ABSENT if value is None else f"{value:.{places}f}"
 
 
 def signed(value: float | None, places: int) -> str:
+    """Format a number with its sign."""
     return ABSENT if value is None else f"{value:+.{places}f}".replace("-", "−")
 
 
 def interval(row: Row, places: int) -> str:
+    """Format the interval of a difference."""
     if row["difference_low"] is None:
         return "no interval"
     return f"[{signed(row['difference_low'], places)}, {signed(row['difference_high'], places)}]"
 
 
 def in_text(metric: str) -> str:
+    """Return the name of a metric as it is written within a sentence."""
     return NAMES[metric] if NAMES[metric].isupper() else NAMES[metric].lower()
 
 
 def _half_width(row: Row, places: int) -> str:
-    """The difference with its interval, which is symmetric, in few characters."""
+    """Format a difference and the half-width of its interval, which is symmetric."""
     mean, high = row["difference_mean"], row["difference_high"]
     return signed(mean, places) if high is None else f"{signed(mean, places)} ± {fixed(high - mean, places)}"
 
@@ -172,7 +202,7 @@ def _plus_minus(rows: Sequence[Row], metric: str) -> list[str]:
 
 
 def _decimals(rows: Sequence[Row], metric: str) -> int:
-    """The same for a whole column: 3 (rmse: three digits), one more where seeds agree closer than that shows."""
+    """Choose the decimals of a column: 3 (rmse: three digits), and one more if the spread between seeds is smaller."""
     places = 3
     if metric == "rmse":
         largest = max((abs(row["tail_rmse"]) for row in rows if row["tail_rmse"]), default=1.0)

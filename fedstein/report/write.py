@@ -1,4 +1,4 @@
-"""From run folders to the files of a report, each of which appears whole or not at all."""
+"""Writing the files of a report from run folders. Each file is replaced atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedstein.errors import InputError
-from fedstein.report.figures import PICTURES, draw
+from fedstein.files import write_bytes
+from fedstein.report.figures import FIGURES, draw
 from fedstein.report.html import render
 from fedstein.report.load import Run, load_run
 from fedstein.report.summary import Summary, group_row, seed_row, summarise
@@ -19,7 +20,7 @@ from fedstein.report.tables import Row
 
 @dataclass(frozen=True)
 class ReportResult:
-    """Where the report is, and the numbers in it: `rows` for `table`, `notes` for the lines under it."""
+    """The files of the report, and its numbers: `rows` for `table`, and `notes` to print below it."""
 
     html: Path
     csv: Path
@@ -30,9 +31,17 @@ class ReportResult:
 
 
 def write_report(paths: Sequence[str | Path], out: str | Path | None = None) -> ReportResult:
-    """Read run folders, write report.html, report.csv and figures/ to `out`.
+    """Read run folders, and write report.html, report.csv and figures/.
 
-    Without `out`: RUN/report for one run, ./report for several. A folder given twice counts once.
+    Args:
+        paths: The run folders. A folder that is given twice counts once.
+        out: The folder to write to; by default RUN/report for one run and ./report for several.
+
+    Returns:
+        The files and the numbers of the report.
+
+    Raises:
+        InputError: If a folder holds no run, or ``out`` is not writable.
     """
     unique = list({Path(path).resolve(): Path(path) for path in paths}.values())
     if not unique:
@@ -42,17 +51,17 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None) -> 
     rows = report_rows(summary)
     default = unique[0] / "report" if len(unique) == 1 else Path("report")
     folder = default if out is None else Path(out)
-    pictures = draw(summary)
-    page = render(summary, rows, pictures)
+    figures = draw(summary)
+    page = render(summary, rows, figures)
     try:
         (folder / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"expected a folder to write to, got {folder} ({error.strerror}); name another one") from error
     written = []
-    for picture in pictures:
-        for ending, content in ((".png", picture.png), (".svg", picture.svg.encode())):
-            written.append(_write(folder / "figures" / f"{picture.name}{ending}", content))
-    for stale in PICTURES.keys() - {picture.name for picture in pictures}:
+    for figure in figures:
+        for ending, content in ((".png", figure.png), (".svg", figure.svg.encode())):
+            written.append(_write(folder / "figures" / f"{figure.name}{ending}", content))
+    for stale in FIGURES.keys() - {figure.name for figure in figures}:
         for ending in (".png", ".svg"):
             (folder / "figures" / f"{stale}{ending}").unlink(missing_ok=True)
     return ReportResult(
@@ -66,19 +75,23 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None) -> 
 
 
 def report_rows(summary: Summary) -> list[Row]:
-    """A row for each group, followed by one for each of its runs."""
+    """Build a row for each group, followed by one for each of its runs.
+
+    Args:
+        summary: The numbers of the report.
+    """
     names = _folder_names(summary.runs)
     differences = {d.label: d for d in summary.differences}
     rows = []
     for summed in summary.groups:
         group = summed.group
         rows.append(group_row(summed, differences.get(group.label)))
-        rows += [seed_row(group, run, names[run.path]) for run in group.runs]
+        rows += [seed_row(group, run, names[run.path], summary.named) for run in group.runs]
     return rows
 
 
 def _folder_names(runs: Sequence[Run]) -> dict[Path, str]:
-    """Each folder from the place that all have in common: a page that is passed on tells nothing of the machine."""
+    """Name each folder relative to the common parent, so that the page tells nothing about the machine."""
     full = {run.path: run.path.resolve() for run in runs}
     common = os.path.commonpath([path.parent for path in full.values()])
     return {path: Path(os.path.relpath(whole, common)).as_posix() for path, whole in full.items()}
@@ -93,10 +106,5 @@ def _csv(rows: Sequence[Row]) -> str:
 
 
 def _write(file: Path, content: bytes) -> Path:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_bytes(file, content)
     return file

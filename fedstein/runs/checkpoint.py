@@ -1,13 +1,13 @@
 """Checkpoints: only the client states that changed are written, then a manifest is swapped in.
 
-Until the manifest is replaced the old one and the files it names are whole; files that no manifest names are debris
-of a crash and are swept after the next swap. Every file is named with its SHA-256 and checked when it is read.
+Until the manifest is replaced, the old one and the files that it names are whole. Files that no manifest names are left
+over from a crash and are removed after the next swap. Every file is named with its SHA-256 and checked when it is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,39 +16,42 @@ import jax.numpy as jnp
 import numpy as np
 import tomli_w
 
-from fedstein.client import ClientProgram
-from fedstein.engines.attic import Part
-from fedstein.engines.base import Engine
 from fedstein.errors import InputError
-from fedstein.protocol import RunState
-from fedstein.runs.config import Config
-from fedstein.runs.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
-from fedstein.sites.base import State
+from fedstein.federation.client import ClientProgram
+from fedstein.federation.engine import Engine
+from fedstein.federation.protocol import RunState
+from fedstein.federation.site_table import SiteTable
+from fedstein.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
+from fedstein.runs.config import Config, computing
 
-FORMAT = 1
+FORMAT = 2
+OLD_FORMATS = {1: "fedstein 0.1"}  # the version that reads each
 
 
 def fingerprint(config: Config) -> str:
-    """What makes a checkpoint belong to a run; how long clients are waited for does not."""
-    bare = config.model_copy(update={"engine": config.engine.computing()}).to_dict()
-    # Folders from before there was a choice do not name these.
-    del bare["engine"]["budget"]
-    if bare["engine"]["device"] == "auto":
-        del bare["engine"]["device"]
-    if bare["evaluate"]["where"] == "server":
-        del bare["evaluate"]["where"]
+    """A digest of what results depend on; how long clients are waited for is not part of it."""
+    bare = config.to_dict()
+    bare["engine"] = computing(config.engine).model_dump(exclude={"budget"})
     return hashlib.sha256(tomli_w.dumps(bare).encode()).hexdigest()
 
 
-def save(folder: Path, config: Config, state: RunState, engine: Engine) -> None:
-    """Write what changed since the last checkpoint, then swap the manifest."""
+def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: SiteTable | None) -> None:
+    """Write what changed since the last checkpoint, then swap the manifest.
+
+    Args:
+        folder: The checkpoint folder.
+        config: The config of the run.
+        state: The state to save.
+        engine: The engine, for what it must know again after a resume.
+        saved: The site table of the last checkpoint in this folder; None where there is none.
+    """
     path = folder / "manifest.json"
     known: dict[str, Any] = read_json(path, "a checkpoint")["clients"] if path.exists() else {}
     with disk_errors(folder.parent):
         server = write_arrays(folder, f"server-{state.round:06d}.safetensors", state.server)
         fresh = {
-            str(client): write_arrays(folder, f"client-{client}-{state.round:06d}.safetensors", engine.states[client])
-            for client in sorted(engine.changed)
+            str(client): write_arrays(folder, f"client-{client}-{state.round:06d}.safetensors", state.sites[client])
+            for client in state.sites.changed_since(saved)
         }
         manifest = {
             "format": FORMAT,
@@ -60,7 +63,6 @@ def save(folder: Path, config: Config, state: RunState, engine: Engine) -> None:
             "engine": engine.memory(),
         }
         write_json(path, manifest)
-    engine.changed.clear()
     sweep(folder, manifest)
 
 
@@ -79,30 +81,41 @@ def sweep(folder: Path, manifest: Mapping[str, Any]) -> None:
                 path.unlink()
 
 
-def load(folder: Path, config: Config, engine: Engine) -> RunState:
-    """The state of the last checkpoint; the engine gets its clients' states back."""
-    state, states = read(folder, config, engine.program, len(engine.clients), engine.like, engine.keep)
-    engine.states, engine.changed = states, set()
+def load(folder: Path, config: Config, engine: Engine, sites: SiteTable) -> RunState:
+    """The state of the last checkpoint; the engine takes up what it must know again.
+
+    Args:
+        folder: The checkpoint folder.
+        config: The config of the run.
+        engine: The engine of the run.
+        sites: An empty table that keeps states within the run's budget of memory.
+
+    Returns:
+        The state to go on from.
+
+    Raises:
+        InputError: The checkpoint is damaged, belongs to another run or has another format.
+    """
+    state = read(folder, config, engine.program, len(engine.clients), sites, engine.state_template)
     engine.recall(dict(read_json(folder / "manifest.json", "a checkpoint").get("engine") or {}))
     return state
 
 
 def read(
-    folder: Path,
-    config: Config,
-    program: ClientProgram,
-    clients: int,
-    like_state: State | None = None,
-    keep: Callable[[State], Mapping[str, Any]] = dict,
-) -> tuple[RunState, dict[int, Mapping[str, Any]]]:
-    """The state of the last checkpoint, and that of each of the ``clients`` that was selected before it."""
+    folder: Path, config: Config, program: ClientProgram, clients: int, sites: SiteTable, template: Mapping[str, Any]
+) -> RunState:
+    """The state of the last checkpoint, with the states of the ``clients`` that had trained before it in ``sites``."""
     path = folder / "manifest.json"
     manifest = read_json(path, "a checkpoint")
     keys = {"format", "round", "config_sha256", "server", "clients", "memory"}
     if not isinstance(manifest, dict) or not keys <= set(manifest):
         raise InputError(f"{path} is damaged: expected the keys {', '.join(sorted(keys))}")
     if manifest["format"] != FORMAT:
-        raise InputError(f"{path} has format {manifest['format']}, this version of fedstein reads {FORMAT}")
+        reader = OLD_FORMATS.get(manifest["format"], "another version of fedstein")
+        raise InputError(
+            f"{path} has format {manifest['format']}, this version of fedstein reads format {FORMAT}; it can be "
+            f"continued with {reader}"
+        )
     if manifest["config_sha256"] != fingerprint(config):
         raise InputError(
             f"{path} belongs to another run: it was made with a different config.toml; restore the folder's own "
@@ -112,23 +125,19 @@ def read(
         done, memory = int(manifest["round"]), dict(manifest["memory"])
         server = read_arrays(folder, manifest["server"])
         entries = {int(client): dict(entry) for client, entry in manifest["clients"].items()}
-        states = {}
         for client, entry in entries.items():  # one after another: they need not all fit into memory
             if not 0 <= client < clients:
                 raise InputError(f"{path} names client {client}, but there are {clients} clients")
             arrays = read_arrays(folder, entry)
-            check_shapes(path, arrays, program.first_state if like_state is None else like_state)
-            states[client] = keep({name: jnp.asarray(array) for name, array in arrays.items()})
+            check_shapes(path, arrays, template)
+            sites = sites.replace({client: {name: jnp.asarray(array) for name, array in arrays.items()}})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from None
     like = program.first_server
     check_shapes(path, server, like)
     # Sums stay on the host: JAX would cast float64 down in a float32 run, and multiply with other bits in any.
     back = {name: a if isinstance(like[name], np.ndarray) else jnp.asarray(a) for name, a in server.items()}
-    # In process a client's state holds what the server remembers of it, so it is on disk once.
-    shared = program.algorithm.shared
-    accepted: dict[int, Mapping[str, Any]] = {client: Part(state, shared) for client, state in states.items()}
-    return RunState(done, back, accepted, memory), states
+    return RunState(done, back, sites, memory)
 
 
 def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, np.ndarray]:

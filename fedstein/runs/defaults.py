@@ -1,216 +1,199 @@
-"""What a key is when it is left out: the value that suits the data and the model named."""
+"""The defaults that depend on several parts: one table of rules, each with its reason.
+
+The command line and ``fedstein.fit`` use the same table. A default that depends on nothing else stands in its settings
+class. The order of the rules matters: a rule may ask only for keys that stand before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from fedstein.algorithms import ALGORITHMS, AlgorithmInfo, fedavg
-from fedstein.data import DATASETS
-from fedstein.errors import InputError
-from fedstein.models import MODELS
-from fedstein.selection import SCHEMES
-from fedstein.sites import SITES
+from fedstein.inference.methods import SvgdSettings
+from fedstein.inference.methods.parallel_dsvgd import ParallelSettings
+from fedstein.inference.sites import CurvatureSettings, ParticleSettings
+from fedstein.models import BlrSettings
+from fedstein.runs.draft import Draft, Facts, Rule
+from fedstein.runs.sections import CUSTOM
+from fedstein.selection import ReportingSettings
 
-
-class Facts(NamedTuple):
-    """What must be known of the data before defaults can be chosen."""
-
-    task: str
-    classes: int
-    clients: int = 0  # named by the data's own client column; 0: it has none
-
-
-# A key that some kinds of a section take and others do not has its default with the kind it belongs to.
-BY_KIND: dict[str, dict[str, dict[str, Any]]] = {
-    "partition": {
-        "iid": {"rows_per_client": 0},
-        "label_ratio": {"rows_per_client": 0, "ratio": 0.9},
-        "classes_per_client": {"rows_per_client": 0, "classes": 3, "deal": "balanced"},
-        "dirichlet": {"rows_per_client": 0, "concentration": 0.1},
-        "given": {},
-    },
-    "model": {kind: info.settings for kind, info in MODELS.items()},
-    "sites": {kind: info.settings for kind, info in SITES.items()},
-    "selection": {kind: info.settings for kind, info in SCHEMES.items()},
-    "algorithm": {kind: info.settings for kind, info in ALGORITHMS.items()},
-    "engine": {
-        "local": {},
-        "flower": {
-            "on_missing": "wait",
-            "report_timeout": 300.0,
-            "train_timeout": 900.0,
-            "start_timeout": 300.0,
-            "patience": 1800.0,
-            "offences": 3,
-            "leave_out": 10,
-        },
-    },
-}
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"sites": {"kind": "particles"}},  # and with it the paper's steps, start and density
-}
-BUDGET = 4096  # MiB
+FULL = 200  # parameters up to which a model of one's own gets full curvature, a d x d array for each client
+FULL_NAMED = 500  # the same for a regression that a config can name, whose curvature is known in closed form
+EVERY_ROW = 1_000_000_000  # more rows than any client has
 ROUNDS = {"mnist": 60, "mnist-full": 60}
 
 
-def kinds(section: str) -> list[str]:
-    """The valid values of ``section.kind``."""
-    return list(BY_KIND[section])
+def always(draft: Draft) -> bool:
+    """For rules without a condition."""
+    return True
 
 
-def defaults(raw: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """``raw`` over the defaults, section by section."""
-    data = {"name": "covertype", **raw.get("data", {})}
-    if data["name"] == "file":
-        split = {} if data.get("test_path") else {"test_fraction": 0.2}
-        data = {"standardize": True, **split, **data}
-    if data["name"] == "nodes":
-        data = {"standardize": True, **data}
-    model = {"kind": default_model(facts), **raw.get("model", {})}
-    partition = default_partition(raw.get("partition", {}), data["name"], facts)
-    info = ALGORITHMS[raw.get("algorithm", {}).get("kind", "dsvgd")]
-    sites = {"kind": info.sites[0], **raw.get("sites", {})}
-    algorithm = {"kind": "dsvgd", **default_steps(info, model["kind"], sites["kind"]), **raw.get("algorithm", {})}
-    everybody = info.everybody
-    structure = sites.get("structure", MODELS[model["kind"]].structure) if sites["kind"] == "curvature" else ""
-    selection = default_selection(raw.get("selection", {}), info, structure, partition)
-    selection = {"per_round": everyone_left(partition, raw) if everybody else 1, **selection}
-    full = {
-        "seed": raw.get("seed", 0),
-        "rounds": raw.get("rounds", ROUNDS.get(data["name"], 120)),
-        "data": data,
-        "partition": partition,
-        "model": model,
-        "sites": sites,
-        "selection": selection,
-        "algorithm": algorithm,
-        "engine": {
-            "kind": "flower" if data["name"] == "nodes" else "local",
-            "threads": 0,
-            "precision": "float32",
-            "device": "auto",
-            "budget": BUDGET,
-            **raw.get("engine", {}),
-        },
-        "evaluate": default_evaluation(raw.get("evaluate", {}), data),
-        "checkpoint": {"every": 10, **raw.get("checkpoint", {})},
-    }
-    for section, by_kind in BY_KIND.items():
-        full[section] = {**by_kind[full[section]["kind"]], **full[section]}
-    if full["model"]["start"] == "wide" and sites["kind"] != "particles" and "start" not in raw.get("model", {}):
-        full["model"]["start"] = "prior"  # the wide start is for sites that forget: docs/results.md
-    if "density" in full["sites"] and "density" not in raw.get("sites", {}):
-        full["sites"]["density"] = "log" if everybody else MODELS[model["kind"]].density
-    if "structure" in full["sites"] and "structure" not in raw.get("sites", {}):
-        full["sites"]["structure"] = MODELS[model["kind"]].structure
-    if full["sites"].get("structure", "full") != "full" and "stiffness" not in raw.get("sites", {}):
-        full["sites"]["stiffness"] = 0.5  # a diagonal expansion is believed too far otherwise: docs/results.md
-    if full["sites"].get("structure", "eigen") != "eigen" and "rank" not in raw.get("sites", {}):
-        del full["sites"]["rank"]
-    if "damping" in full["sites"] and everybody and "damping" not in raw.get("sites", {}):
-        full["sites"]["damping"] = default_damping(partition["clients"], full["selection"]["per_round"])
-    if "renew" in full["sites"] and "renew" not in raw.get("sites", {}):
-        scores = SCHEMES[full["selection"]["kind"]].scores and full["sites"]["damping"] == 1.0
-        # One site for all particles is a posterior too: a few rows would make it a noisy one.
-        full["sites"]["renew"] = scores and (structure != "full" or not full["selection"]["report_rows"])
-    if full["sites"].get("structure", "full") != "full" and "settle" not in raw.get("sites", {}):
-        full["sites"]["settle"] = False  # where particles have sites of their own these say less than the clients do
-    if "prior" in full["algorithm"] and "prior" not in raw.get("algorithm", {}):
-        if sites["kind"] == "particles":
-            full["algorithm"]["prior"] = MODELS[model["kind"]].parallel_prior
-        else:
-            del full["algorithm"]["prior"]
-    return full
+def local_particles(draft: Draft) -> bool:
+    """Whether sites are the paper's: local particles, which training refits."""
+    return issubclass(draft.site.settings, ParticleSettings)
 
 
-def default_selection(
-    raw: Mapping[str, Any], info: AlgorithmInfo, structure: str, partition: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Where no scheme is named: for networks with sites that remember what was best, else KSD.
-
-    HIP's reports renew such sites; a third of the clients report in a round, and all train equally often.
-    """
-    if "kind" in raw or info.schemes or info.everybody or structure in ("", "full"):
-        usual = info.schemes[0] if info.schemes else "round_robin" if info.everybody else "ksd"
-        return {"kind": usual, **raw}
-    clients, together = partition["clients"], raw.get("per_round", 1)
-    known = isinstance(clients, int) and isinstance(together, int)  # what they are not is said later
-    return {"kind": "hip", "draw": "pass", "pool": max(-(-clients // 3), together) if known else 0, **raw}
+def own_structure(draft: Draft) -> bool:
+    """Whether every particle has curvature of its own, diagonal in some basis, in place of one full matrix for all."""
+    return draft["sites.structure"] not in (None, "full")
 
 
-def default_damping(clients: Any, together: Any) -> float:
-    """Where several clients train in a round: what replaces a third of all sites, as reports may renew."""
-    if not isinstance(clients, int) or not isinstance(together, int) or together < 1:  # which is said later
-        return 1.0
-    return min(1.0, round(clients / (3 * together), 4))
+def renewing(draft: Draft) -> bool:
+    """Whether HIP is the default scheme: its reports renew sites, which pays off where particles have their own."""
+    usual = draft.method.answers_reports and not draft.method.everybody
+    return usual and draft.site.renewable and own_structure(draft)
 
 
-def default_partition(raw: Mapping[str, Any], name: str, facts: Facts) -> dict[str, Any]:
-    """The dataset's own suggestion; its rows per client only where the number of clients is its own too."""
-    info = DATASETS[name]
-    suited = "iid" if name == "file" and not facts.clients else info.partition
-    partition = {"kind": suited, **raw}
-    if name == "nodes" and ("clients" not in raw or partition["kind"] != "given"):
-        raise InputError(
-            'expected partition.clients with data.name = "nodes": how many nodes take part, each with its own rows '
-            "(partition.kind is 'given'); set it"
-        )
-    if partition["kind"] == "given":
-        return {"clients": facts.clients or 1, **partition}
-    clients = info.clients or facts.clients or 10
-    suggested = {"rows_per_client": info.rows_per_client} if partition.get("clients", clients) == clients else {}
-    return {"clients": clients, **suggested, **partition}
+def renewing_by_default(draft: Draft) -> bool:
+    """The same, where the user has named no scheme."""
+    return renewing(draft) and not draft.wrote("selection.kind")
 
 
-def default_evaluation(raw: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The server evaluates on its test rows, if it has any, unless the clients are asked to."""
-    where = "clients" if data["name"] == "nodes" and not data.get("test_path") else "server"
-    given = {"every": 1, "where": where, **raw}
-    return {"fraction": 0.2, **given} if given["where"] == "clients" else given
+def suggested_clients(draft: Draft) -> int:
+    """The number of clients that suits the dataset."""
+    return draft.dataset.clients or draft.facts.clients or 10
 
 
-def everyone_left(partition: Mapping[str, Any], raw: Mapping[str, Any]) -> Any:
+def remaining_clients(draft: Draft) -> int:
     """The number of clients that are not barred."""
-    clients, barred = partition["clients"], raw.get("selection", {}).get("barred")
-    return clients - len(barred) if isinstance(barred, list) and isinstance(clients, int) else clients
+    return max(1, draft["partition.clients"] - len(draft["selection.barred"] or ()))
 
 
-def default_steps(info: AlgorithmInfo, model: str, sites: str) -> dict[str, Any]:
-    """Step size, guard, schedule and L': the paper's with its own sites, else what was found to settle."""
-    if info.build is fedavg:
-        return {"step_size": 0.5, "schedule": "cosine"}
-    if sites == "particles":
-        authors = {"step_size": MODELS[model].step_size, "epsilon": MODELS[model].epsilon}
-        return {**authors, "schedule": "constant", "distill_steps": 10}
-    return {"step_size": MODELS[model].settled_step, "epsilon": MODELS[model].epsilon, "schedule": "cosine"}
+def third_of_clients(draft: Draft) -> int:
+    """A third of the clients, rounded up, and no fewer than train in a round."""
+    return max(-(-draft["partition.clients"] // 3), draft["selection.per_round"])
 
 
-def default_model(facts: Facts) -> str:
-    if facts.task == "regression":
-        return "bnn_regressor"
-    return "blr" if facts.classes == 2 else "bnn_classifier"
+def third_of_sites(draft: Draft) -> float:
+    """The damping with which one round replaces a third of all sites."""
+    return min(1.0, round(draft["partition.clients"] / (3 * draft["selection.per_round"]), 4))
 
 
-def inapplicable(full: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Keys that the chosen kind does not take: (section, key, why)."""
-    found = []
-    for section, by_kind in BY_KIND.items():
-        kind = full[section]["kind"]
-        elsewhere = {key for settings in by_kind.values() for key in settings} - set(by_kind[kind])
-        found += [(section, key, f"{section}.kind is {kind!r}") for key in full[section] if key in elsewhere]
-    if full["sites"]["kind"] != "particles" and "distill_steps" in full["algorithm"]:
-        found.append(("algorithm", "distill_steps", f"sites.kind is {full['sites']['kind']!r}"))
-    if full["sites"]["kind"] == "curvature" and "prior" in full["algorithm"]:
-        found.append(("algorithm", "prior", "sites.kind is 'curvature'"))
-    if full["algorithm"]["kind"] == "fedavg" and "epsilon" in full["algorithm"]:
-        found.append(("algorithm", "epsilon", "algorithm.kind is 'fedavg'"))
-    if full["sites"].get("structure", "eigen") != "eigen" and "rank" in full["sites"]:
-        found.append(("sites", "rank", f"sites.structure is {full['sites']['structure']!r}"))
-    if full["evaluate"]["where"] != "clients" and "fraction" in full["evaluate"]:
-        found.append(("evaluate", "fraction", f"evaluate.where is {full['evaluate']['where']!r}"))
-    if full["data"]["name"] == "file" and full["data"].get("test_path") and "test_fraction" in full["data"]:
-        found.append(("data", "test_fraction", "data.test_path names the test rows"))
-    own = ("name", *DATASETS[full["data"]["name"]].keys)
-    found += [("data", key, f"data.name is {full['data']['name']!r}") for key in full["data"] if key not in own]
-    return found
+def reports_renew(draft: Draft) -> bool:
+    """Whether reports are scores that the sites can take as they are."""
+    if not draft.scheme.sends_scores or draft["sites.damping"] != 1.0:
+        return False
+    return own_structure(draft) or not draft["selection.report_rows"]
+
+
+def large(draft: Draft) -> bool:
+    """Whether a model that a config can name has too many parameters for a d x d array for each client."""
+    count, facts = draft.traits.parameters, draft.facts
+    return count is not None and facts.features > 0 and count(facts.features, facts.classes) > FULL_NAMED
+
+
+def of_model(trait: str) -> Any:
+    """The value that the model's traits name."""
+    return lambda draft: getattr(draft.traits, trait)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("rounds", lambda d: d["data.name"] in ROUNDS, lambda d: ROUNDS[d["data.name"]],
+         "A run on MNIST has 60 rounds: a round costs more there than with logistic regression."),
+    Rule("data.test_fraction", lambda d: "test_fraction" in d.dataset.keys and not d["data.test_path"], 0.2,
+         "A file without test rows of its own gives a fifth of its rows to the test."),
+    Rule("data.standardize", lambda d: "standardize" in d.dataset.keys, True,
+         "Columns of users' files have any scale, and the priors expect inputs of about unit size."),
+    Rule("model.kind", lambda d: d.facts.traits is not None, CUSTOM,
+         "A model that is passed to fedstein.fit has no name in the registry."),
+    Rule("model.kind", lambda d: d.facts.task == "regression", "bnn_regressor",
+         "It is the model for regression."),
+    Rule("model.kind", lambda d: d.facts.classes == 2, "blr",
+         "Two classes need no network."),
+    Rule("model.kind", always, "bnn_classifier",
+         "More than two classes need a network."),
+    Rule("partition.kind", lambda d: d["data.name"] == "file" and not d.facts.clients, "iid",
+         "A file without a column that names clients is shared out at random."),
+    Rule("partition.kind", always, lambda d: d.dataset.partition,
+         "Every dataset has a partition that suits it; rows that name their clients keep them."),
+    Rule("partition.clients", lambda d: d["partition.kind"] == "given", lambda d: d.facts.clients or 1,
+         "The data says how many clients there are."),
+    Rule("partition.clients", always, suggested_clients,
+         "Every dataset has a number of clients that suits it; 10 where nothing is known."),
+    Rule("partition.rows_per_client", lambda d: d["partition.clients"] == suggested_clients(d),
+         lambda d: d.dataset.rows_per_client,
+         "A dataset suggests rows for its own number of clients; with another number all rows are shared out."),
+    Rule("algorithm.kind", always, "dsvgd",
+         "It needs one client a round, and works with every scheme and every kind of site."),
+    Rule("sites.kind", always, lambda d: d.method.sites,
+         "Curvature sites come close to having all rows in one place; the references have no sites."),
+    Rule("model.start", lambda d: not local_particles(d), "prior",
+         "The wide start is for sites that forget; with other sites particles start from the prior.", BlrSettings),
+    Rule("sites.structure", lambda d: d.facts.traits is not None and d.facts.dim > FULL, "diagonal",
+         f"A model of your own with more than {FULL} parameters has diagonal curvature: a d x d array for each client "
+         "would be too large.", CurvatureSettings),
+    Rule("sites.structure", large, "diagonal",
+         f"A regression with more than {FULL_NAMED} coefficients has diagonal curvature: a d x d array for each client "
+         "would be too large.", CurvatureSettings),
+    Rule("sites.structure", always, of_model("structure"),
+         "Small models have full curvature, networks have it in the shared basis of the inputs.", CurvatureSettings),
+    Rule("sites.stiffness", own_structure, 0.5,
+         "A diagonal expansion is believed too far otherwise.", CurvatureSettings),
+    Rule("sites.rank", lambda d: d["sites.structure"] == "eigen", 0,
+         "Where there is a shared basis, all directions are kept up to 2048 inputs, else 256.", CurvatureSettings),
+    Rule("sites.settle", own_structure, False,
+         "Where every particle has sites of its own, these say less than the clients do.", CurvatureSettings),
+    Rule("sites.density", lambda d: d.method.everybody, "log",
+         "A server that puts several uploads together by their densities needs scores that do not vanish.",
+         ParticleSettings),
+    Rule("sites.density", always, of_model("density"),
+         "Logistic regression follows the authors' code; in networks the score of that form vanishes.",
+         ParticleSettings),
+    Rule("selection.kind", lambda d: not d.method.answers_reports or d.method.everybody, "round_robin",
+         "Where clients cannot report, or all of them train, there is nothing to choose by."),
+    Rule("selection.kind", renewing, "hip",
+         "HIP's reports renew sites of networks, so that every client's site stays fresh."),
+    Rule("selection.kind", always, "ksd",
+         "KSD needs one number from each candidate and serves every kind of site."),
+    Rule("selection.per_round", lambda d: d.method.everybody, remaining_clients,
+         "The method lets every client train that is not barred."),
+    Rule("selection.draw", renewing_by_default, "pass",
+         "Where HIP is the default, all clients train equally often, and its reports renew the sites in between.",
+         ReportingSettings),
+    Rule("selection.pool", renewing_by_default, third_of_clients,
+         "Where HIP is the default, a third of the clients report in a round, which keeps messages small.",
+         ReportingSettings),
+    Rule("sites.damping", lambda d: d.method.everybody, third_of_sites,
+         "Where several clients train together, one round replaces a third of all sites, K / 3m.", CurvatureSettings),
+    Rule("sites.renew", reports_renew, True,
+         "Reports that are scores renew sites which are not damped; for a full matrix they must look at all rows.",
+         CurvatureSettings),
+    Rule("algorithm.batch_size", lambda d: d.traits.whole_shard, EVERY_ROW,
+         "With a random intercept per client the likelihood is no sum over rows, so that a step uses all rows of a "
+         "client."),
+    Rule("algorithm.step_size", local_particles, of_model("step_size"),
+         "With the paper's sites it is the step size of the authors' code for the model.", SvgdSettings),
+    Rule("algorithm.step_size", always, of_model("settled_step"),
+         "It is the step size that was found to settle for the model under the cosine schedule.", SvgdSettings),
+    Rule("algorithm.epsilon", always, of_model("epsilon"),
+         "It is the guard of the authors' code for the model.", SvgdSettings),
+    Rule("algorithm.schedule", local_particles, "constant",
+         "The paper's sites go with the paper's constant steps.", SvgdSettings),
+    Rule("algorithm.distill_steps", local_particles, 10,
+         "Local particles are refitted in as many steps as training takes in the paper.", SvgdSettings),
+    Rule("algorithm.prior", local_particles, of_model("parallel_prior"),
+         "The prior is divided out where what remains is proper.", ParallelSettings),
+    Rule("engine.kind", lambda d: d.dataset.origin == "nodes", "flower",
+         "Rows that stay on nodes are reached over Flower."),
+    Rule("engine.kind", always, "local",
+         "Every client is played in this process."),
+    Rule("evaluate.where", lambda d: d.dataset.origin == "nodes" and not d["data.test_path"], "clients",
+         "Without test rows at the server the clients evaluate."),
+    Rule("evaluate.fraction", lambda d: d["evaluate.where"] == "clients", 0.2,
+         "Every client holds a fifth of its rows out where clients evaluate."),
+)  # fmt: skip
+
+
+def drafted(written: Any, facts: Facts) -> Draft:
+    """The user's settings with a rule for every default that depends on other parts.
+
+    Args:
+        written: A nested dict whose names and values have been checked.
+        facts: What is known of the data.
+
+    Returns:
+        The draft of a config.
+
+    Raises:
+        InputError: There is no such dataset.
+    """
+    return Draft(written, facts).apply(RULES)

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from fedstein.data import Dataset, Scaling, with_scaling
-from fedstein.engines.base import ClientInfo
 from fedstein.errors import InputError
+from fedstein.federation.engine import ClientInfo
+from fedstein.federation.records import RoundRecord
+from fedstein.files import disk_errors, folder_lock, pack, plain, read_json, unpack, write_bytes, write_json
+from fedstein.inference.sites.gaussian import SiteGaussian
+from fedstein.runs.build import structure_of
 from fedstein.runs.config import Config, load_config
-from fedstein.runs.files import disk_errors, folder_lock, pack, plain, read_json, unpack, write_bytes, write_json
-from fedstein.runs.wiring import load_dataset
-from fedstein.sites.gaussian import SiteGaussian
+from fedstein.runs.federate import load_dataset
 
 PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
@@ -28,7 +30,8 @@ PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 class RunFolder:
     """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``, ``checkpoint/``,
     ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the inputs were rotated,
-    ``gaussian.safetensors`` from full sites, ``clients-evaluation.json`` where clients evaluate, ``forgotten.json``
+    ``gaussian.safetensors`` and ``sums.safetensors`` from full sites, ``draws.safetensors`` and ``draws.json`` once
+    draws were asked for, ``clients-evaluation.json`` where clients evaluate, ``forgotten.json``
     where a client was forgotten."""
 
     def __init__(self, path: Path):
@@ -137,9 +140,23 @@ class RunFolder:
             return ["environment.json is damaged"]
         return [f"{key} was {before.get(key)}, is {now[key]}" for key in now if plain(now[key]) != before.get(key)]
 
-    def records(self) -> list[dict[str, Any]]:
-        """The rounds that were written whole; a torn last line does not count."""
-        return [json.loads(line) for line in self._lines()]
+    def records(self) -> list[RoundRecord]:
+        """The rounds that were written whole; a torn last line does not count.
+
+        Raises:
+            InputError: There is no file, or a line of it is damaged.
+        """
+        return [self._record(number, line) for number, line in enumerate(self._lines(), start=1)]
+
+    def _record(self, number: int, line: bytes) -> RoundRecord:
+        where = f"{self.rounds_file}, line {number} is damaged: expected the record of round {number}"
+        try:
+            record = RoundRecord.from_dict(json.loads(line))
+        except (ValueError, InputError) as error:
+            raise InputError(f"{where}: {error}") from None
+        if record.round != number:
+            raise InputError(f"{where}, got that of round {record.round}")
+        return record
 
     def cut_back(self, rounds: int) -> None:
         """Drop the lines after that round: the checkpoint knows nothing of them."""
@@ -150,12 +167,7 @@ class RunFolder:
                 "replaced; restore it, or start the run anew in another folder"
             )
         for number, line in enumerate(lines[:rounds], start=1):
-            try:
-                sound = json.loads(line)["round"] == number
-            except (ValueError, KeyError, TypeError):
-                sound = False
-            if not sound:
-                raise InputError(f"{self.rounds_file}, line {number} is damaged: expected the record of round {number}")
+            self._record(number, line)
         with disk_errors(self.path):
             write_bytes(self.rounds_file, b"".join(lines[:rounds]))
 
@@ -187,6 +199,10 @@ class RunFolder:
         with disk_errors(self.path):
             write_bytes(self.path / "gaussian.safetensors", pack(arrays))
 
+    def has_gaussian(self) -> bool:
+        """Whether the run has left a Gaussian of prior and sites."""
+        return (self.path / "gaussian.safetensors").is_file()
+
     def read_gaussian(self) -> SiteGaussian:
         """The site Gaussian of a run with full sites."""
         path = self.path / "gaussian.safetensors"
@@ -201,9 +217,17 @@ class RunFolder:
             raise InputError(f"{path} is damaged: expected tensors 'mean' (d) and 'precision' (d x d)")
         return SiteGaussian(mean, precision)
 
+    def refined(self) -> dict[str, Any] | None:
+        """What ``summary.json`` says of the passes that refined the sites; None where there were none."""
+        if not self.summary_file.is_file():
+            return None
+        summary = read_json(self.summary_file, "a summary")
+        found = summary.get("refined") if isinstance(summary, dict) else None
+        return found if isinstance(found, dict) else None
+
     def read_basis(self, config: Config) -> dict[str, np.ndarray] | None:
         """The basis of the inputs that the run was set up with, if any; the particles mean nothing in another one."""
-        if config.sites.structure != "eigen":
+        if structure_of(config) != "eigen":
             return None
         path, expected = self.path / "basis.safetensors", self.data_facts().get("basis_sha256")
         try:

@@ -5,41 +5,40 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedstein.engines.base import ClientInfo
+from fedstein.data.holdout import share_out
 from fedstein.errors import InputError
-from fedstein.evaluation import Evaluate
-from fedstein.holdout import share_out
-from fedstein.metrics import METRICS, tail
-from fedstein.protocol import RunState
+from fedstein.evaluation.metrics import tail
+from fedstein.federation.engine import ClientInfo
+from fedstein.federation.evaluation import Evaluate
+from fedstein.federation.protocol import RunState
+from fedstein.federation.records import RoundRecord, metric_names
+from fedstein.federation.site_table import SiteTable
+from fedstein.federation.spill_cache import SpillCache
+from fedstein.files import disk_errors, read_json, write_json
+from fedstein.inference.methods.base import OnBlock
+from fedstein.inference.sites import SITES
 from fedstein.runs import checkpoint
+from fedstein.runs.build import build_evaluation, build_model, conclude
 from fedstein.runs.config import Config
-from fedstein.runs.files import disk_errors, read_json, write_json
+from fedstein.runs.federate import client_names, client_rows, serve
 from fedstein.runs.folder import RunFolder, refuse_used
-from fedstein.runs.runner import End, describe_outcome, read_outcome, settling, summarise
-from fedstein.runs.wiring import (
-    build_evaluation,
-    build_model,
-    build_site,
-    client_names,
-    client_rows,
-    outcome,
-    serve,
-)
-from fedstein.sites.settle import OnBlock
-
-Records = list[dict[str, Any]]
+from fedstein.runs.kept_draws import write_sums
+from fedstein.runs.runner import End, describe_conclusion, evaluate_conclusion, settling, summarise
+from fedstein.selection import ReportingSettings
 
 
 def open_source(path: Path, client: int, out: Path) -> tuple[RunFolder, Config]:
     """The run to forget from, with all that can be refused before anything is computed."""
     folder, config = RunFolder.open(path)
-    if config.sites.kind != "curvature":
+    if not SITES.find(config.sites.kind).adds_up:
+        able = " or ".join(f"--set sites.kind={name}" for name, kind in SITES.items() if kind.adds_up)
         raise InputError(
             f"{path} has sites.kind = {config.sites.kind!r}, whose sites cannot be taken out again; forgetting needs a "
-            "run with --set sites.kind=curvature"
+            f"run with {able}"
         )
     if not 0 <= client < config.partition.clients:
         raise InputError(f"{path} has no client {client}: expected an id from 0 to {config.partition.clients - 1}")
@@ -65,42 +64,46 @@ def forget(
         model = build_model(config, len(facts["features"]), facts["classes"], facts["task"])
         barred = bar(config, client)
         server = serve(barred, model, [], None, folder.read_basis(config))
-        state, states = checkpoint.read(folder.checkpoint, config, server.program, config.partition.clients)
+        method = server.program.method
+        empty = SiteTable(method.shared, SpillCache(config.engine.budget << 20))
+        template = server.engine.state_template
+        state = checkpoint.read(folder.checkpoint, config, server.program, config.partition.clients, empty, template)
         if state.round != len(records):
             raise InputError(
                 f"{folder.path}: the checkpoint is of round {state.round}, rounds.jsonl has {len(records)}; "
                 "restore the folder"
             )
-        had_site = states.pop(client, None) is not None
-        if not states:
+        had_site, sites = client in state.sites, state.sites.without(client)
+        if not sites:
             raise InputError(f"no client but {client} has trained in {folder.path}: without it only the prior is left")
         if not had_site:
             note(f"client {client} never trained: there is no site to take out; it is barred and the particles settle")
-        accepted = {k: state.accepted[k] for k in states}
-        sums = build_site(barred, model).sums.total(state.server, accepted)  # of the others alone: no rounding is left
-        found = outcome(barred, server.model, {**state.server, **sums}, on_block)
+        sums = method.spec.site.sums.total(sites.accepted)  # of the others alone: no rounding is left
+        found = conclude(method, {**state.server, **sums}, on_block)
+        if getattr(config.sites, "expand", "mean") == "variational":
+            note("the passes that refine the sites are not repeated: draws are from the sites of the rounds")
         assert found.settled is not None
         if not found.settled.settled:
             note(
                 f"the particles have not settled after {found.settled.steps} steps: "
                 f"{found.settled.to_go:.3g} posterior sds are still to go"
             )
-        end = read_outcome(found, evaluate_with(folder, barred, note), state.round + 1, barred.seed)
-        line: dict[str, Any] = {
-            "round": state.round + 1,
-            "selected": [],
-            "failed": [],
-            "candidates": 0,
-            "candidate_ids": [],
-            "probabilities": None,
-            "reports": None,
-            **(end.posterior.record if end.posterior else dict.fromkeys(METRICS)),
-            "bytes_down": 0,
-            "bytes_up": 0,
-            "row_gradients": {"train": 0, "site": 0, "report": 0},
-            "seconds": time.perf_counter() - began,
-            "forgotten": client,
-        }
+        after = RunState(
+            state.round + 1, found.server, sites, server.program.scheme.first(barred.seed, barred.partition.clients)
+        )
+        end = evaluate_conclusion(found, method, evaluate_with(folder, barred, note), after, barred.seed)
+        line = RoundRecord(
+            round=after.round,
+            selected=[],
+            candidate_ids=[],
+            metrics={**dict.fromkeys(metric_names(records)), **(end.posterior.metrics if end.posterior else {})},
+            evaluation=end.posterior.evaluation if end.posterior else None,
+            bytes_down=0,
+            bytes_up=0,
+            row_gradients={"train": 0, "site": 0, "report": 0},
+            seconds=time.perf_counter() - began,
+            forgotten=client,
+        )
         before = read_json(folder.summary_file, "a summary").get("final")
         clients = read_json(folder.path / "clients.json", "the clients")
         basis, source = folder.read_basis(config), identify(folder, config, state)
@@ -111,22 +114,21 @@ def forget(
     forgotten = {"clients": [*(step["client"] for step in earlier), client], "steps": [*earlier, entry]}
     new = RunFolder.begin(out, barred, [c for c in clients if c.get("id") != client], facts, basis, forgotten)
     with new.locked():
-        memory = server.program.scheme.first(barred.seed, barred.partition.clients)
         for record in [*(without_reports(r, client, config.partition.clients) for r in records), line]:
             new.append(record)
         new.sync_rounds()
-        server.engine.states, server.engine.changed = states, set(states)
-        after = RunState(state.round + 1, found.server, accepted, memory)
-        checkpoint.save(new.checkpoint, barred, after, server.engine)
-        new.write_posterior(server.particles(after))
+        checkpoint.save(new.checkpoint, barred, after, server.engine, None)
+        new.write_posterior(server.particles(after.server))
         if found.gaussian is not None:
             new.write_gaussian(found.gaussian)
+        if found.sums is not None:
+            write_sums(new.path, found.sums)
         if end.posterior is not None and end.posterior.asked:
             infos = [ClientInfo(c["id"], c["name"], c["rows"]) for c in clients]
-            new.write_evaluation(end.posterior.document(state.round + 1, infos))
+            new.write_evaluation(end.posterior.document(after.round, infos))
         summary = summarise(new.records(), config.partition.clients, End(gaussian=end.gaussian))
-        summary["tail"] = tail([line])  # the rounds before were of other particles
-        summary |= {"before": before, **describe_outcome(found, end)}
+        summary["tail"] = tail([line], tuple(line.metrics))  # the rounds before were of other particles
+        summary |= {"before": before, **describe_conclusion(found, end)}
         with disk_errors(new.path):
             write_json(new.summary_file, summary)
     return summary
@@ -136,8 +138,8 @@ def bar(config: Config, client: int) -> Config:
     """The config of a federation without the client: ``fedstein run`` with it never asks that client."""
     barred = sorted([*(config.selection.barred or ()), client])
     left = config.partition.clients - len(barred)
-    selection = {"barred": barred, "per_round": min(config.selection.per_round, left)}
-    if config.selection.pool:
+    selection: dict[str, Any] = {"barred": barred, "per_round": min(config.selection.per_round, left)}
+    if isinstance(config.selection, ReportingSettings) and config.selection.pool:
         selection["pool"] = min(config.selection.pool, left)
     return config.model_copy(update={"selection": config.selection.model_copy(update=selection)})
 
@@ -163,13 +165,13 @@ def evaluate_with(folder: RunFolder, config: Config, note: Callable[[str], None]
     return build_evaluation(config, there.model, there.engine, dataset)
 
 
-def without_reports(record: dict[str, Any], client: int, clients: int) -> dict[str, Any]:
+def without_reports(record: RoundRecord, client: int, clients: int) -> RoundRecord:
     """A round of the past without what the client reported in it; the probabilities would tell that too."""
-    asked = record["candidate_ids"] if record["candidate_ids"] is not None else list(range(clients))
-    if not record["reports"] or client not in asked:
+    asked = record.candidate_ids if record.candidate_ids is not None else range(clients)
+    if not record.reports or client not in asked:
         return record
-    reports = [None if k == client else value for k, value in zip(asked, record["reports"], strict=True)]
-    return {**record, "reports": reports, "probabilities": None}
+    reports = [None if k == client else value for k, value in zip(asked, record.reports, strict=True)]
+    return replace(record, reports=reports, probabilities=None)
 
 
 def identify(folder: RunFolder, config: Config, state: RunState) -> dict[str, Any]:

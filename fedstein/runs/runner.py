@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fedstein import metrics
 from fedstein.errors import FedsteinError, InputError
-from fedstein.evaluation import Evaluate, Reading
-from fedstein.protocol import RunState, first, play
+from fedstein.evaluation import metrics
+from fedstein.federation.evaluation import Evaluate, Reading
+from fedstein.federation.protocol import RunState, first, play
+from fedstein.federation.records import RoundRecord, metric_names
+from fedstein.files import disk_errors, write_json
+from fedstein.inference.methods import Conclusion, Method
+from fedstein.inference.sites.gaussian import DRAWS
+from fedstein.inference.sites.settle import STEPS, TOLERANCE, Settled
 from fedstein.runs import checkpoint
+from fedstein.runs.build import conclude, selected_counts
 from fedstein.runs.config import Config
-from fedstein.runs.files import disk_errors, write_json
+from fedstein.runs.federate import PreparedRun, prepare_run
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.wiring import Outcome, Wired, outcome, selected_counts, wire
-from fedstein.sites.gaussian import DRAWS
-from fedstein.sites.settle import STEPS, TOLERANCE, Settled
+from fedstein.runs.kept_draws import write_sums
+from fedstein.runs.refining import refine_conclusion
 
 OnRound = Callable[[Mapping[str, Any]], None]
 
@@ -31,15 +36,15 @@ class Interrupted(FedsteinError):
 
 
 def start(
-    wired: Wired, out: Path, on_round: OnRound, begun: Callable[[RunFolder], None] | None = None
+    run: PreparedRun, out: Path, on_round: OnRound, begun: Callable[[RunFolder], None] | None = None
 ) -> dict[str, Any]:
     """A new run in a new folder, of which ``begun`` is told; returns the summary."""
-    state = first(wired.parts)  # what cannot be computed at all fails before there is a folder
-    folder = RunFolder.create(out, wired.config, wired.engine.clients, wired.dataset, wired.federation.basis)
+    state = first(run.context)  # what cannot be computed at all fails before there is a folder
+    folder = RunFolder.create(out, run.config, run.engine.clients, run.dataset, run.federation.basis)
     with folder.locked():
         if begun is not None:
             begun(folder)
-        return carry_on(folder, wired, state, on_round)
+        return carry_on(folder, run, state, on_round)
 
 
 def open_run(path: Path) -> tuple[RunFolder, Config]:
@@ -52,14 +57,14 @@ def open_run(path: Path) -> tuple[RunFolder, Config]:
     return folder, config
 
 
-def in_process(folder: RunFolder, config: Config) -> Wired:
+def in_process(folder: RunFolder, config: Config) -> PreparedRun:
     """A run that goes on where all its rows are."""
     if config.engine.kind != "local":
         raise InputError(
             f"{folder.path} is a run with engine.kind = {config.engine.kind!r}: its clients' sites are with its nodes; "
             f"start those and continue it with flwr run and out = {str(folder.path)!r} (docs/deploy.md)"
         )
-    return wire(config, folder.dataset(config), folder.read_basis(config))
+    return prepare_run(config, folder.dataset(config), folder.read_basis(config))
 
 
 def resume(
@@ -67,15 +72,15 @@ def resume(
     config: Config,
     on_start: Callable[[int, list[str]], None],
     on_round: OnRound,
-    rewire: Callable[[RunFolder, Config], Wired] = in_process,
+    prepare: Callable[[RunFolder, Config], PreparedRun] = in_process,
 ) -> dict[str, Any]:
     """Go on from the last checkpoint, or from the beginning where there is none yet.
 
-    ``on_start`` gets the rounds that are done and what has changed on the machine since; ``rewire`` makes the parts
-    anew.
+    ``on_start`` gets the rounds that are done and what has changed on the machine since; ``prepare`` makes the
+    run ready again.
     """
     with folder.locked():
-        return _resume(folder, config, on_start, on_round, rewire)
+        return _resume(folder, config, on_start, on_round, prepare)
 
 
 def _resume(
@@ -83,48 +88,49 @@ def _resume(
     config: Config,
     on_start: Callable[[int, list[str]], None],
     on_round: OnRound,
-    rewire: Callable[[RunFolder, Config], Wired],
+    prepare: Callable[[RunFolder, Config], PreparedRun],
 ) -> dict[str, Any]:
-    wired = rewire(folder, config)
+    run = prepare(folder, config)
     if (folder.checkpoint / "manifest.json").exists():
-        state = checkpoint.load(folder.checkpoint, config, wired.engine)
+        state = checkpoint.load(folder.checkpoint, config, run.engine, run.context.empty_sites())
     else:
-        state = first(wired.parts)
+        state = first(run.context)
     folder.cut_back(state.round)
     on_start(state.round, folder.environment_changes(config))
-    return carry_on(folder, wired, state, on_round)
+    return carry_on(folder, run, state, on_round)
 
 
-def carry_on(folder: RunFolder, wired: Wired, state: RunState, on_round: OnRound) -> dict[str, Any]:
+def carry_on(folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound) -> dict[str, Any]:
     """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind."""
-    saved = state.round
-    every = 1 if wired.engine.remote else wired.config.checkpoint.every
+    saved = state if state.round else None
+    every = 1 if run.engine.remote else run.config.checkpoint.every
 
     def save() -> None:
         nonlocal saved
-        if state.round > saved:
+        if saved is None or state.round > saved.round:
             folder.sync_rounds()
-            checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
-            saved = state.round
+            checkpoint.save(folder.checkpoint, run.config, state, run.engine, saved.sites if saved else None)
+            saved = state
 
-    rounds = play(wired.parts, state)
+    rounds = play(run.context, state)
     with stop_requests() as stopping:
-        while state.round < wired.config.rounds:
+        while state.round < run.config.rounds:
             try:
                 done, record = next(rounds)
             except FedsteinError:  # the round came to nothing: the clients are where the last one left them
                 save()
                 raise
-            folder.append(record)
+            line = record.to_dict()
+            folder.append(line)
             state = done
-            on_round(record)
+            on_round(line)
             if state.round % every == 0:
                 save()
-            if stopping() and state.round < wired.config.rounds:
+            if stopping() and state.round < run.config.rounds:
                 save()
                 raise Interrupted(f"stopped after round {state.round}; continue with: fedstein resume {folder.path}")
         save()
-    return finish(folder, wired, state)
+    return finish(folder, run, state)
 
 
 @contextmanager
@@ -148,16 +154,22 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def finish(folder: RunFolder, wired: Wired, state: RunState) -> dict[str, Any]:
+def finish(folder: RunFolder, run: PreparedRun, state: RunState) -> dict[str, Any]:
     """The posterior and the summary; the summary comes last and says that the run is whole."""
-    found = outcome(wired.config, wired.federation.model, state.server)
-    folder.write_posterior(wired.federation.particles(state._replace(server=found.server)))
+    method = run.federation.program.method
+    found = conclude(method, state.server)
+    folder.write_posterior(run.federation.particles(found.server))
     if found.gaussian is not None:
         folder.write_gaussian(found.gaussian)
-    end = read_outcome(found, wired.evaluation, state.round, wired.config.seed)
+    found, refined = refine_conclusion(run.config, run.engine, state, found)
+    if found.sums is not None:
+        write_sums(folder.path, found.sums)
+    end = evaluate_conclusion(found, method, run.evaluation, state, run.config.seed)
     if end.posterior is not None and end.posterior.asked:
-        folder.write_evaluation(end.posterior.document(state.round, wired.engine.clients))
-    summary = summarise(folder.records(), len(wired.engine.clients), end) | describe_outcome(found, end)
+        folder.write_evaluation(end.posterior.document(state.round, run.engine.clients))
+    summary = summarise(folder.records(), len(run.engine.clients), end) | describe_conclusion(found, end)
+    if refined is not None:
+        summary["refined"] = refined
     with disk_errors(folder.path):
         write_json(folder.summary_file, summary)
     return summary
@@ -170,18 +182,20 @@ class End(NamedTuple):
     gaussian: Reading | None = None
 
 
-def read_outcome(found: Outcome, evaluate: Evaluate | None, number: int, seed: int) -> End:
-    """Evaluate the particles once more, settled or not, and draws from the site Gaussian."""
+def evaluate_conclusion(
+    found: Conclusion, method: Method, evaluate: Evaluate | None, state: RunState, seed: int
+) -> End:
+    """Evaluate the posterior that the run leaves, and draws from the Gaussian of prior and sites."""
     if evaluate is None:
         return End()
-    posterior = evaluate(number, found.server)
+    posterior = evaluate(state.round, method.posterior(found.server), state.sites)
     if found.gaussian is None:
         return End(posterior)
     draws = jnp.asarray(found.gaussian.draws(DRAWS, seed), jnp.result_type(float))
-    return End(posterior, evaluate(number, {"particles": draws}))
+    return End(posterior, evaluate(state.round, draws, state.sites))
 
 
-def describe_outcome(found: Outcome, end: End) -> dict[str, Any]:
+def describe_conclusion(found: Conclusion, end: End) -> dict[str, Any]:
     """What the summary says of the posterior itself: how it settled, and what the site Gaussian predicts."""
     summary: dict[str, Any] = {}
     if found.settled is not None:
@@ -204,22 +218,24 @@ def settling(settled: Settled) -> dict[str, Any]:
     }
 
 
-def summarise(records: list[dict[str, Any]], clients: int, end: End | None = None) -> dict[str, Any]:
+def summarise(records: Sequence[RoundRecord], clients: int, end: End | None = None) -> dict[str, Any]:
     """``summary.json`` from the lines of ``rounds.jsonl`` and, where clients evaluated, what the end cost besides."""
-    asked = [record["evaluation"] for record in records if "evaluation" in record]
-    asked += [reading.record["evaluation"] for reading in end or () if reading is not None and reading.asked]
+    costs = [record.evaluation for record in records]
+    costs += [reading.evaluation for reading in end or () if reading is not None]
+    asked = [cost for cost in costs if cost is not None]
     evaluation = {key: sum(cost[key] for cost in asked) for key in ("bytes_down", "bytes_up")}
+    names = metric_names(records)
     return {
         "status": "finished",
         "rounds": len(records),
-        "final": {metric: records[-1][metric] for metric in metrics.METRICS},
-        "tail": metrics.tail(records),
-        "bytes_down": sum(record["bytes_down"] for record in records),
-        "bytes_up": sum(record["bytes_up"] for record in records),
+        "final": {name: records[-1].metrics.get(name) for name in names},
+        "tail": metrics.tail(records, names),
+        "bytes_down": sum(record.bytes_down for record in records),
+        "bytes_up": sum(record.bytes_up for record in records),
         "row_gradients": {
-            kind: sum(record["row_gradients"][kind] for record in records) for kind in ("train", "site", "report")
+            kind: sum(record.row_gradients.get(kind, 0) for record in records) for kind in ("train", "site", "report")
         },
         "selected_counts": selected_counts(records, clients),
-        "seconds": sum(record["seconds"] for record in records),
+        "seconds": sum(record.seconds for record in records),
         **({"evaluation": evaluation} if asked else {}),
     }

@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 import tomli_w
 
 from fedstein.errors import FedsteinError
+from fedstein.files import disk_errors, write_bytes
 from fedstein.machine import cores
-from fedstein.runs.files import disk_errors, write_bytes
 
 POLL = 0.3  # seconds
 LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # what NumPy's products go by

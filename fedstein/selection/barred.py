@@ -1,11 +1,11 @@
-"""A scheme for a federation that some clients have left: it deals with the others as if they were all there are."""
+"""A scheme for a federation that some clients have left: it sees the other clients as if there were no more."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from fedstein.selection.base import Draw, Scheme
+from fedstein.selection.base import Draw, Memory, Scheme
 
 
 def without(scheme: Scheme, barred: Collection[int]) -> Scheme:
@@ -17,15 +17,15 @@ def without(scheme: Scheme, barred: Collection[int]) -> Scheme:
     def place(client: int) -> int:
         return client - sum(other < client for other in gone)
 
-    def first(seed: int, clients: int) -> dict[str, Any]:
+    def first(seed: int, clients: int) -> Memory:
         return scheme.first(seed, clients - len(gone))
 
-    def draw(memory: dict[str, Any], candidates: Sequence[int], *rest: Any) -> Draw:
+    def draw(memory: Memory, candidates: Sequence[int], *rest: Any) -> Draw:
         ids = {place(client): client for client in candidates}
         drawn = scheme.draw(memory, list(ids), *rest)
         return drawn._replace(order=[ids[number] for number in drawn.order])
 
-    def after(memory: dict[str, Any], selected: Sequence[int], seed: int, clients: int) -> dict[str, Any]:
+    def after(memory: Memory, selected: Sequence[int], seed: int, clients: int) -> Memory:
         return scheme.after(memory, [place(client) for client in selected], seed, clients - len(gone))
 
     return scheme._replace(first=first, draw=draw, after=after)

@@ -1,53 +1,111 @@
-"""What a selection scheme is: what a client reports, and in which order the server draws clients (section III-A)."""
+"""The contract of a selection scheme: what a client reports, and in which order the server draws clients.
+
+A scheme follows section III-A of the paper: the server broadcasts, candidates report, the server draws. The formula of
+a scheme stands in the scheme's own file; it takes what it needs from a ``Target``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from jax import Array
+import numpy as np
+from pydantic import Field
 
-from fedstein.algorithms.base import Algorithm, Arrays
-from fedstein.shard import Shard
-from fedstein.sites.base import State
+from fedstein.inference.sites.base import Arrays
+from fedstein.inference.target import SharedTarget, Target
+from fedstein.settings import Count, NonNegativeFloat, Positive, Settings, Share
+from fedstein.stein.kernel import Kernel
 
-Broadcast = Callable[[Algorithm, Arrays], Arrays]  # the server's state -> what the candidates need for their reports
-Survey = Callable[[Algorithm, Arrays], Any]  # runs on the client: the part of a report that the broadcast decides alone
-Report = Callable[[Algorithm, Array, Any, State, Shard, int], Arrays]  # key, survey, state, shard, report rows
-Indicators = Callable[[Arrays, Sequence[Arrays]], list[float]]  # broadcast, reports -> one number a client
+SCORE = "score"  # the array of a report that is the score of the client's likelihood at the particles, N x d
+Memory = dict[str, Any]  # what a scheme remembers between rounds: plain JSON, part of the checkpoint
 
 
 class Draw(NamedTuple):
-    """Candidates in the order in which they would be asked to train, and the distribution behind it (null: none)."""
+    """Candidates in the order in which they are asked to train, and the distribution behind it, if there is one."""
 
     order: list[int]
     probabilities: list[float] | None
 
 
-class Scheme(NamedTuple):
-    """One scheme, as pure functions. ``report`` is None where the server needs to ask nobody."""
-
-    name: str
-    broadcast: Broadcast
-    survey: Survey
-    report: Report | None
-    indicators: Indicators | None
-    first: Callable[[int, int], dict[str, Any]]  # seed, number of clients -> the scheme's memory (plain JSON)
-    draw: Callable[..., Draw]  # memory, candidates, indicators (None: no report), uniforms -> Draw
-    after: Callable[[dict[str, Any], Sequence[int], int, int], dict[str, Any]]  # memory, selected, seed, clients
-    score: str | None = None  # the array of a report that is the score of the client's likelihood at the particles
-
-
-def no_broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
-    """For schemes that ask nobody."""
-    return {}
-
-
-def no_survey(algorithm: Algorithm, received: Arrays) -> tuple[()]:
-    """For reports that need nothing worked out beforehand."""
-    return ()
-
-
-def no_memory(*_: Any) -> dict[str, Any]:
+def no_memory(*_: Any) -> Memory:
     """For schemes that remember nothing between rounds."""
     return {}
+
+
+class Scheme(NamedTuple):
+    """One selection scheme, as pure functions with its settings closed over.
+
+    Attributes:
+        name: The value of ``selection.kind``.
+        draw: Memory, candidates, indicators (None where nobody is asked), uniform numbers -> ``Draw``.
+        report: Runs on the client, compiled: ``Target``, what ``prepare`` gave -> named arrays. None: nobody is asked.
+        indicators: On the server: the broadcast as clients received it, the reports -> one number for each report.
+        prepare: Runs on the client, compiled, once a round for all clients of a process: ``SharedTarget`` -> arrays.
+        uses: The quantities of the target that reports need (``inference.target``): they decide what is broadcast.
+        first: Seed, number of clients -> the memory before round 1.
+        after: Memory, the clients that trained, seed, number of clients -> the memory of the next round.
+    """
+
+    name: str
+    draw: Callable[[Memory, Sequence[int], Any, np.ndarray], Draw]
+    report: Callable[[Target, Any], Arrays] | None = None
+    indicators: Callable[[Arrays, Sequence[Arrays]], list[float]] | None = None
+    prepare: Callable[[SharedTarget], Any] = lambda shared: ()
+    uses: tuple[str, ...] = ()
+    first: Callable[[int, int], Memory] = no_memory
+    after: Callable[[Memory, Sequence[int], int, int], Memory] = no_memory
+
+
+class SelectionSettings(Settings):
+    """The keys of ``[selection]`` that every scheme has."""
+
+    kind: str
+    per_round: Positive = Field(1, description="Clients that train in a round.")
+    barred: list[Count] | None = Field(
+        None, description="Ids of clients that take no part, because they were forgotten or should not be asked."
+    )
+
+
+class ReportingSettings(SelectionSettings):
+    """The keys of the schemes that ask candidates for reports."""
+
+    draw: Literal["proportional", "greedy", "pass", "aged"] = Field(
+        "proportional",
+        description="How clients are drawn from their indicators: in proportion, the largest first, in proportion "
+        "among those not yet drawn in this pass, or in proportion to indicator times rounds since the last draw.",
+    )
+    pool: Count = Field(0, description="Candidates, drawn at random, that are asked in a round; 0 asks every client.")
+    report_rows: Count = Field(0, description="Rows, drawn at random, that a report looks at; 0 looks at all rows.")
+    max_ratio: NonNegativeFloat = Field(
+        100.0,
+        description="An indicator above this many times the median of its round (of those above zero) counts as that "
+        "much, and the record of the round names it; 0 sets no limit.",
+    )
+    max_probability: Share = Field(1.0, description="The largest probability that one client can have.")
+
+
+class SchemeKind(NamedTuple):
+    """A selection scheme that a config can name.
+
+    Attributes:
+        name: The value of ``selection.kind``.
+        about: One line that says how the scheme chooses.
+        settings: The settings class: a subclass of ``ReportingSettings`` for schemes that ask candidates, else of
+            ``SelectionSettings``.
+        build: Makes the scheme from its settings and the kernel of the run.
+        needs_site_score: Whether it works only with sites that have a score.
+        sends_scores: Whether a report holds the client's likelihood score under ``SCORE``, which can renew sites.
+    """
+
+    name: str
+    about: str
+    settings: type[SelectionSettings]
+    build: Callable[[Any, Kernel], Scheme]
+    needs_site_score: bool = False
+    sends_scores: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether candidates are asked for reports."""
+        return issubclass(self.settings, ReportingSettings)

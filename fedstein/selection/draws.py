@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstein.selection.base import Draw, no_memory
+from fedstein.selection.base import Draw, Memory, ReportingSettings, no_memory
 
-Memory = dict[str, Any]
 Indicators = Sequence[float | None]
 
 
@@ -118,7 +117,7 @@ def in_passes(
 
 
 def after_passes(memory: Memory, selected: Sequence[int], seed: int, clients: int) -> Memory:
-    """One who was left behind joins the pass that is on; one who was in it already begins the next."""
+    """A skipped client joins the current pass; a client that the pass has had already begins the next one."""
     passes = list(memory["passes"])
     for client in selected:
         current = max(passes)
@@ -150,13 +149,29 @@ def forgetful(law: Callable[[Sequence[int], Indicators, np.ndarray, float], Draw
     return Rule(no_memory, lambda memory, *given: law(*given), no_memory, about)
 
 
-def drawing(rule: Rule, most: float) -> Callable[..., Draw]:
-    """The rule's ``draw`` as a scheme has it, with the most that one client can claim."""
+class BoundRule(NamedTuple):
+    """A drawing rule with the largest probability that one client can have, in the form that a scheme takes."""
+
+    first: Callable[[int, int], Memory]
+    draw: Callable[[Memory, Sequence[int], Any, np.ndarray], Draw]
+    after: Callable[[Memory, Sequence[int], int, int], Memory]
+
+
+def rule_of(settings: ReportingSettings) -> BoundRule:
+    """The drawing rule of ``selection.draw``, limited by ``selection.max_probability``.
+
+    Args:
+        settings: The settings of a scheme that asks candidates.
+
+    Returns:
+        The three functions of a scheme that the rule decides.
+    """
+    rule, most = DRAWS[settings.draw], settings.max_probability
 
     def draw(memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray) -> Draw:
         return rule.draw(memory, candidates, indicators, uniforms, most)
 
-    return draw
+    return BoundRule(rule.first, draw, rule.after)
 
 
 def capped_at_median(indicators: Indicators, ratio: float) -> tuple[list[float | None], list[int]]:

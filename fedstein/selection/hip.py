@@ -8,29 +8,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax import Array
-
 from fedstein import stein
-from fedstein.algorithms.base import Algorithm, Arrays
-from fedstein.selection.base import Scheme
-from fedstein.selection.draws import DRAWS, drawing
-from fedstein.shard import Shard
-from fedstein.sites.base import State
+from fedstein.inference.sites.base import Arrays
+from fedstein.inference.target import LIKELIHOOD, Target
+from fedstein.models.base import join
+from fedstein.selection.base import SCORE, ReportingSettings, Scheme, SchemeKind
+from fedstein.selection.draws import rule_of
+from fedstein.stein.kernel import Kernel
 
 
-def hip(draw: str = "proportional", max_probability: float = 1.0) -> Scheme:
-    def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
-        return algorithm.broadcast(server)
+class HipSettings(ReportingSettings):
+    """Settings of selection by Hilbert inner product."""
 
-    def survey(algorithm: Algorithm, received: Arrays) -> Any:
-        return algorithm.blocks(received)
+    kind: str = "hip"
 
-    def report(algorithm: Algorithm, key: Array, seen: Any, state: State, shard: Shard, rows: int) -> Arrays:
-        return {"score": algorithm.likelihood_score(key, seen, shard, rows)}
+
+def hip(settings: HipSettings, kernel: Kernel) -> Scheme:
+    """Build the scheme.
+
+    Args:
+        settings: The settings of ``[selection]``.
+        kernel: The kernel of the inner product.
+
+    Returns:
+        The scheme.
+    """
+
+    def report(target: Target, prepared: Any) -> Arrays:
+        return {SCORE: join(target.likelihood_score)}
 
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
-        return [float(v) for v in stein.mean_hips(broadcast["particles"], [report["score"] for report in reports])]
+        found = stein.mean_hips(broadcast["particles"], [report[SCORE] for report in reports], kernel=kernel)
+        return [float(value) for value in found]
 
-    rule = DRAWS[draw]
-    draws = drawing(rule, max_probability)
-    return Scheme("hip", broadcast, survey, report, indicators, rule.first, draws, rule.after, score="score")
+    rule = rule_of(settings)
+    return Scheme("hip", rule.draw, report, indicators, uses=(LIKELIHOOD,), first=rule.first, after=rule.after)
+
+
+HIP = SchemeKind("hip", "Hilbert inner product; a score array from each candidate", HipSettings, hip, sends_scores=True)

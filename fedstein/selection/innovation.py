@@ -9,34 +9,59 @@ was never selected reports its whole likelihood; one whose site is exact reports
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 from jax import Array
+from pydantic import Field
 
-from fedstein.algorithms.base import Algorithm, Arrays
-from fedstein.selection.base import Scheme
-from fedstein.selection.draws import DRAWS, drawing
-from fedstein.shard import Shard
-from fedstein.sites.base import State
-from fedstein.stein.discrepancy import kernel_of
+from fedstein.inference.sites.base import Arrays
+from fedstein.inference.target import LIKELIHOOD, SITE, SharedTarget, Target
+from fedstein.selection.base import ReportingSettings, Scheme, SchemeKind
+from fedstein.selection.draws import rule_of
+from fedstein.stein.discrepancy import kernel_of, norm_in
+from fedstein.stein.kernel import Kernel
 
 
-def innovation(draw: str = "pass", max_probability: float = 1.0) -> Scheme:
-    def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
-        return algorithm.broadcast(server)
+class InnovationSettings(ReportingSettings):
+    """Settings of selection by innovation."""
 
-    def survey(algorithm: Algorithm, received: Arrays) -> Any:
-        blocks = algorithm.blocks(received)
-        return blocks, kernel_of(blocks)
+    kind: str = "innovation"
+    draw: Literal["proportional", "greedy", "pass", "aged"] = Field(
+        "pass", description="How clients are drawn from their indicators."
+    )
 
-    def report(algorithm: Algorithm, key: Array, seen: Any, state: State, shard: Shard, rows: int) -> Arrays:
-        assert algorithm.innovation is not None, "the config refuses sites without a score"
-        return {"innovation": algorithm.innovation(key, seen, state, shard, rows)}
+
+def innovation(settings: InnovationSettings, kernel: Kernel) -> Scheme:
+    """Build the scheme.
+
+    Args:
+        settings: The settings of ``[selection]``.
+        kernel: The kernel of the norm.
+
+    Returns:
+        The scheme.
+    """
+
+    def prepare(shared: SharedTarget) -> Array:
+        return kernel_of(shared.blocks, kernel=kernel)
+
+    def report(target: Target, matrix: Any) -> Arrays:
+        difference = jax.tree.map(jnp.subtract, target.likelihood_score, target.site_score)
+        return {"innovation": norm_in(matrix, difference)}
 
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(report["innovation"]) for report in reports]
 
-    rule = DRAWS[draw]
-    return Scheme(
-        "innovation", broadcast, survey, report, indicators, rule.first, drawing(rule, max_probability), rule.after
-    )
+    rule = rule_of(settings)
+    return Scheme("innovation", rule.draw, report, indicators, prepare, (LIKELIHOOD, SITE), rule.first, rule.after)
+
+
+INNOVATION = SchemeKind(
+    "innovation",
+    "how much a client's likelihood disagrees with its own site; a scalar from each candidate",
+    InnovationSettings,
+    innovation,
+    needs_site_score=True,
+)

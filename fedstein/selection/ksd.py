@@ -1,31 +1,51 @@
-"""KSD (Algorithm 1): a client reports S(q, p~_k), one scalar; drawn with P_k = S_k / sum_m S_m (eqn:definition1)."""
+"""KSD (Algorithm 1): a client reports S(q, p~_k), one scalar; drawn with P_k = S_k / sum_m S_m (eqn:definition1).
+
+    S(q, p~_k) = (1/N^2) sum_ij u(theta_i, theta_j),
+
+the kernelized Stein discrepancy of the particles from the client's tilted target (eqn:KSD).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from jax import Array
+from fedstein.inference.sites.base import Arrays
+from fedstein.inference.target import TILTED, SharedTarget, Target
+from fedstein.selection.base import ReportingSettings, Scheme, SchemeKind
+from fedstein.selection.draws import rule_of
+from fedstein.stein.discrepancy import Frame, frame_of, ksd_in
+from fedstein.stein.kernel import Kernel
 
-from fedstein.algorithms.base import Algorithm, Arrays
-from fedstein.selection.base import Scheme
-from fedstein.selection.draws import DRAWS, drawing
-from fedstein.shard import Shard
-from fedstein.sites.base import State
+
+class KsdSettings(ReportingSettings):
+    """Settings of selection by kernelized Stein discrepancy."""
+
+    kind: str = "ksd"
 
 
-def ksd(draw: str = "proportional", max_probability: float = 1.0) -> Scheme:
-    def broadcast(algorithm: Algorithm, server: Arrays) -> Arrays:
-        return algorithm.tilted_broadcast(server)
+def ksd(settings: KsdSettings, kernel: Kernel) -> Scheme:
+    """Build the scheme.
 
-    def survey(algorithm: Algorithm, received: Arrays) -> Any:
-        return algorithm.survey(received)
+    Args:
+        settings: The settings of ``[selection]``.
+        kernel: The kernel of the discrepancy.
 
-    def report(algorithm: Algorithm, key: Array, seen: Any, state: State, shard: Shard, rows: int) -> Arrays:
-        return {"ksd": algorithm.tilted_ksd(key, seen, state, shard, rows)}
+    Returns:
+        The scheme.
+    """
+
+    def prepare(shared: SharedTarget) -> Frame:
+        return frame_of(shared.centred[0], kernel=kernel)
+
+    def report(target: Target, frame: Any) -> Arrays:
+        return {"ksd": ksd_in(frame, target.tilted_score)}
 
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(report["ksd"]) for report in reports]
 
-    rule = DRAWS[draw]
-    return Scheme("ksd", broadcast, survey, report, indicators, rule.first, drawing(rule, max_probability), rule.after)
+    rule = rule_of(settings)
+    return Scheme("ksd", rule.draw, report, indicators, prepare, (TILTED,), rule.first, rule.after)
+
+
+KSD = SchemeKind("ksd", "kernelized Stein discrepancy; a scalar from each candidate", KsdSettings, ksd)

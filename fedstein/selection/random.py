@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from fedstein.selection.base import Draw, Scheme, no_broadcast, no_memory, no_survey
+from fedstein.selection.base import Draw, Memory, Scheme, SchemeKind, SelectionSettings
+from fedstein.stein.kernel import Kernel
 
 
-def random() -> Scheme:
-    def draw(memory: dict[str, Any], candidates: Sequence[int], indicators: None, draws: np.ndarray) -> Draw:
-        return Draw([candidates[i] for i in np.argsort(draws)], None)
+class RandomSettings(SelectionSettings):
+    """Settings of random selection."""
 
-    return Scheme("random", no_broadcast, no_survey, None, None, no_memory, draw, no_memory)
+    kind: str = "random"
+
+
+def random(settings: RandomSettings, kernel: Kernel) -> Scheme:
+    """Build the scheme. It asks nobody, so it needs no kernel."""
+
+    def draw(memory: Memory, candidates: Sequence[int], indicators: None, uniforms: np.ndarray) -> Draw:
+        return Draw([candidates[i] for i in np.argsort(uniforms)], None)
+
+    return Scheme("random", draw)
+
+
+RANDOM = SchemeKind("random", "every client with the same probability; asks nobody", RandomSettings, random)

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from fedstein.seeds import ORDER, uniforms
-from fedstein.selection.base import Draw, Scheme, no_broadcast, no_survey
+from fedstein.selection.base import Draw, Memory, Scheme, SchemeKind, SelectionSettings
+from fedstein.stein.kernel import Kernel
 
-ORDERS = ("given", "seeded", "reshuffled")
+
+class RoundRobinSettings(SelectionSettings):
+    """Settings of round robin."""
+
+    kind: str = "round_robin"
+    order: Literal["given", "seeded", "reshuffled"] = Field(
+        "given", description="By client id, in an order drawn once from the seed, or in a new order for every pass."
+    )
 
 
-def round_robin(order: str = "given") -> Scheme:
-    """The memory is the sequence of turns to come, at least one whole pass, and the number of passes dealt.
+def round_robin(settings: RoundRobinSettings, kernel: Kernel) -> Scheme:
+    """Build the scheme. It asks nobody, so it needs no kernel.
 
-    Several clients a round are the next distinct ones of the sequence, so a round that spans two passes never asks
-    one client twice, and nobody loses a turn.
+    The memory is the sequence of turns to come, at least one whole pass, and the number of passes dealt. Several
+    clients a round are the next distinct ones of the sequence, so a round that spans two passes never asks one client
+    twice, and nobody loses a turn.
+
+    Args:
+        settings: The settings of ``[selection]``.
+        kernel: The kernel of the run.
+
+    Returns:
+        The scheme.
     """
+    order = settings.order
 
     def one_pass(seed: int, clients: int, number: int) -> list[int]:
         if order == "given":
@@ -26,14 +44,14 @@ def round_robin(order: str = "given") -> Scheme:
         turn = number if order == "reshuffled" else 0
         return np.argsort(uniforms(seed, ORDER, turn, count=clients)).tolist()
 
-    def first(seed: int, clients: int) -> dict[str, Any]:
+    def first(seed: int, clients: int) -> Memory:
         return {"passes": 1, "turns": one_pass(seed, clients, 0)}
 
-    def draw(memory: dict[str, Any], candidates: Sequence[int], indicators: None, draws: np.ndarray) -> Draw:
+    def draw(memory: Memory, candidates: Sequence[int], indicators: None, uniforms: np.ndarray) -> Draw:
         eligible = set(candidates)
         return Draw([client for client in dict.fromkeys(memory["turns"]) if client in eligible], None)
 
-    def after(memory: dict[str, Any], selected: Sequence[int], seed: int, clients: int) -> dict[str, Any]:
+    def after(memory: Memory, selected: Sequence[int], seed: int, clients: int) -> Memory:
         turns, passes = list(memory["turns"]), memory["passes"]
         for client in selected:
             turns.remove(client)  # its first turn only
@@ -42,4 +60,7 @@ def round_robin(order: str = "given") -> Scheme:
             passes += 1
         return {"passes": passes, "turns": turns}
 
-    return Scheme("round_robin", no_broadcast, no_survey, None, None, first, draw, after)
+    return Scheme("round_robin", draw, first=first, after=after)
+
+
+ROUND_ROBIN = SchemeKind("round_robin", "the clients in turn; asks nobody", RoundRobinSettings, round_robin)

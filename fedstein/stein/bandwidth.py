@@ -10,10 +10,19 @@ from jax import Array
 
 
 def median_bandwidth(squared: Array) -> Array:
-    """h from the N x N squared distances; even counts take the mean of the two middle distances.
+    """Work out h = med^2 / log N; an even number of pairs takes the mean of the two middle distances.
 
     The result is a constant to autodiff: SVGD's kernel gradient holds h fixed. It is kept above zero, so that
     particles that coincide give a kernel of ones instead of a division by zero.
+
+    Args:
+        squared: The squared distances of the particles among themselves, N x N.
+
+    Returns:
+        The bandwidth h, a scalar.
+
+    Raises:
+        ValueError: There are fewer than two particles.
     """
     n = squared.shape[0]
     if n < 2:
@@ -25,10 +34,16 @@ def median_bandwidth(squared: Array) -> Array:
 
 
 def middle_off_diagonal(symmetric: Array) -> tuple[Array, Array]:
-    """The two middle order statistics (equal for odd counts) above the diagonal of a non-negative matrix.
+    """Find the two middle order statistics above the diagonal of a non-negative matrix.
 
     Non-negative floats sort like their bit patterns, so the k-th smallest is found by bisection on bits: 31 counts
     over the matrix (63 in float64) in place of a sort, which is what costs at N = 100 and more.
+
+    Args:
+        symmetric: A symmetric matrix of non-negative numbers, N x N with N of at least 2.
+
+    Returns:
+        The lower and the upper middle entry; for an odd number of pairs they are equal.
     """
     n, dtype = symmetric.shape[0], symmetric.dtype
     pairs = n * (n - 1) // 2

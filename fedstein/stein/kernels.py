@@ -1,4 +1,4 @@
-"""The RBF kernel k(x, x') = exp(-||x - x'||^2 / h) and the pairwise distances under it."""
+"""Particles at the edge and in memory, and the pairwise distances that every kernel is a function of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,19 @@ Particles = Any  # an N x d array, or a pytree of N x . arrays that stand side b
 
 
 def as_particles(particles: Particles, name: str = "particles") -> Particles:
-    """Validate at the edge: two-dimensional floating leaves, and no float64 that JAX would silently cast down."""
+    """Validate at the edge: two-dimensional floating leaves, and no float64 that JAX would silently cast down.
+
+    Args:
+        particles: An N x d array, nested lists of numbers, or a pytree of N x . arrays. Integers become floats.
+        name: What the argument is called in messages.
+
+    Returns:
+        The particles as JAX arrays, in the form they came in.
+
+    Raises:
+        TypeError: A leaf is float64 while JAX's x64 flag is off, or a float that is neither float32 nor float64.
+        ValueError: A leaf is not two-dimensional, or the leaves differ in their number of particles.
+    """
 
     def check(leaf: Any) -> Array:
         if getattr(leaf, "dtype", None) == np.float64 and jnp.result_type(float) != jnp.float64:
@@ -40,7 +52,20 @@ def as_particles(particles: Particles, name: str = "particles") -> Particles:
 
 
 def same_shape(particles: Particles, scores: Particles, name: str = "scores") -> Particles:
-    """``scores`` validated and of the same shape as ``particles``."""
+    """Validate scores and compare their shape with that of the particles.
+
+    Args:
+        particles: The particles, validated already.
+        scores: The scores as a caller passed them.
+        name: What the scores are called in messages.
+
+    Returns:
+        The scores as JAX arrays.
+
+    Raises:
+        TypeError: The scores have a type that ``as_particles`` refuses.
+        ValueError: The scores have another shape than the particles.
+    """
     scores = as_particles(scores, name)
     expected, got = (jax.tree.map(jnp.shape, tree) for tree in (particles, scores))
     if expected != got:
@@ -49,7 +74,15 @@ def same_shape(particles: Particles, scores: Particles, name: str = "scores") ->
 
 
 def same_width(a: Particles, b: Particles) -> None:
-    """Two sets of particles of one dimension: a width of 1 would broadcast into a wrong answer."""
+    """Refuse two sets of particles of different dimension: a width of 1 would broadcast into a wrong answer.
+
+    Args:
+        a: Particles.
+        b: Other particles, of any number.
+
+    Raises:
+        ValueError: The widths of their leaves differ.
+    """
     widths = [[leaf.shape[1] for leaf in jax.tree.leaves(tree)] for tree in (a, b)]
     if widths[0] != widths[1]:
         raise ValueError(
@@ -58,38 +91,88 @@ def same_width(a: Particles, b: Particles) -> None:
 
 
 def check_bandwidth(bandwidth: Any) -> None:
-    """A bandwidth given as a number must be one; what is traced or left out is taken as it is."""
+    """Refuse a number that is no bandwidth; what is traced or left out is taken as it is.
+
+    Args:
+        bandwidth: What a caller passed as the bandwidth.
+
+    Raises:
+        ValueError: It is a number that is not finite or not above zero.
+    """
     if isinstance(bandwidth, (int, float, np.floating)) and not (0 < bandwidth < float("inf")):
         raise ValueError(f"the bandwidth must be a finite number above zero, got {bandwidth}")
 
 
 def count(particles: Particles) -> int:
-    """N."""
+    """Count the particles.
+
+    Args:
+        particles: An N x d array or a pytree of N x . arrays.
+
+    Returns:
+        N.
+    """
     return jax.tree.leaves(particles)[0].shape[0]
 
 
 def dimension(particles: Particles) -> int:
-    """d, over all leaves."""
+    """Count the dimensions, over all leaves.
+
+    Args:
+        particles: An N x d array or a pytree of N x . arrays.
+
+    Returns:
+        d.
+    """
     return sum(leaf.shape[1] for leaf in jax.tree.leaves(particles))
 
 
 def add_up(tree: Any) -> Array:
-    """The sum of a tree's leaves."""
+    """Add up the leaves of a tree.
+
+    Args:
+        tree: A pytree of arrays of one shape.
+
+    Returns:
+        Their sum, in the same shape.
+    """
     return reduce(jnp.add, jax.tree.leaves(tree))
 
 
 def inner(a: Particles, b: Particles) -> Array:
-    """All inner products <a_i, b_j>: one matrix product per leaf."""
+    """Work out all inner products <a_i, b_j>, by one matrix product per leaf.
+
+    Args:
+        a: N particles.
+        b: M particles, cut in the same way.
+
+    Returns:
+        The Gram matrix, N x M.
+    """
     return add_up(jax.tree.map(lambda x, y: x @ y.T, a, b))
 
 
 def squared_norms(a: Particles) -> Array:
-    """||a_i||^2."""
+    """Work out ||a_i||^2.
+
+    Args:
+        a: N particles.
+
+    Returns:
+        N numbers.
+    """
     return add_up(jax.tree.map(lambda x: jnp.sum(x * x, axis=1), a))
 
 
 def centred(particles: Particles) -> tuple[Particles, Particles]:
-    """Particles relative to their mean, and that mean (a constant to autodiff)."""
+    """Move the origin to the mean of the particles.
+
+    Args:
+        particles: An N x d array or a pytree of N x . arrays.
+
+    Returns:
+        The particles relative to their mean, and that mean, which is a constant to autodiff.
+    """
     # As a product: XLA's own reduction over the first axis is 20 times slower on two CPU threads.
     average = jnp.full((1, count(particles)), 1 / count(particles), jax.tree.leaves(particles)[0].dtype)
     mean = jax.tree.map(lambda x: jax.lax.stop_gradient(average @ x)[0], particles)
@@ -97,9 +180,21 @@ def centred(particles: Particles) -> tuple[Particles, Particles]:
 
 
 def squared_distances(a: Particles, b: Particles | None = None) -> Array:
-    """D_ij = ||a_i - b_j||^2 (b = a where left out), by one Gram product.
+    """Work out D_ij = ||a_i - b_j||^2, by one Gram product.
 
-    Taken around the mean of ``a``: particles that sit close together far from the origin would cancel in float32.
+    It is taken around the mean of ``a``: particles that sit close together far from the origin would cancel in
+    float32.
+
+    Args:
+        a: N particles.
+        b: M particles, cut in the same way; the particles ``a`` where they are left out.
+
+    Returns:
+        The squared distances D, N x M.
+
+    Raises:
+        TypeError: The particles have a type that ``as_particles`` refuses.
+        ValueError: The particles have a shape that ``as_particles`` refuses, or ``a`` and ``b`` differ in dimension.
     """
     a = as_particles(a)
     if b is not None:
@@ -112,7 +207,17 @@ def squared_distances(a: Particles, b: Particles | None = None) -> Array:
 def gram_distances(
     a: Particles, b: Particles | None = None, b_norms: Array | None = None, a_norms: Array | None = None
 ) -> Array:
-    """``squared_distances`` for arrays that are near the origin already; norms where they are known."""
+    """Work out the same as ``squared_distances`` for arrays that are near the origin already.
+
+    Args:
+        a: N particles.
+        b: M particles, cut in the same way; the particles ``a`` where they are left out.
+        b_norms: The squared norms of ``b``, where they are known.
+        a_norms: The squared norms of ``a``, where they are known.
+
+    Returns:
+        The squared distances D, N x M.
+    """
     if b is None:
         return own_distances(a)[0]
     a_norms = squared_norms(a) if a_norms is None else a_norms
@@ -121,7 +226,14 @@ def gram_distances(
 
 
 def own_distances(a: Particles) -> tuple[Array, Array]:
-    """``gram_distances`` of particles among themselves, and their squared norms: the diagonal of the Gram matrix."""
+    """Work out ``gram_distances`` of particles among themselves.
+
+    Args:
+        a: N particles near the origin.
+
+    Returns:
+        The squared distances, N x N, and the squared norms of the particles, which are the diagonal of the Gram matrix.
+    """
     products = inner(a, a)
     norms = jnp.diagonal(products)
     # In exact arithmetic D_ii = 0 and its gradient vanishes: the mask says so instead of leaving rounding there.
@@ -129,13 +241,15 @@ def own_distances(a: Particles) -> tuple[Array, Array]:
     return jnp.maximum(norms[:, None] + norms[None, :] - 2 * products, 0) * off_diagonal, norms
 
 
-def rbf_kernel(squared: Array, bandwidth: Array | float) -> Array:
-    """k_ij = exp(-D_ij / h)."""
-    return jnp.exp(-squared / bandwidth)
-
-
 def combine(terms: list[tuple[Array, Particles]]) -> Particles:
-    """sum_t C_t A_t: coefficient matrices times particle arrays, leaf by leaf."""
+    """Work out sum_t C_t A_t: coefficient matrices times particle arrays, leaf by leaf.
+
+    Args:
+        terms: The pairs of a coefficient matrix C_t, N x M_t, and particles A_t, M_t of them; all are cut in one way.
+
+    Returns:
+        The sum, N particles cut like the A_t.
+    """
     # XLA's CPU compiler otherwise fuses what made the arrays into these products, which is ruinous.
     coefficients, arrays = jax.lax.optimization_barrier(
         (tuple(c for c, _ in terms), tuple(jax.tree.leaves(a) for _, a in terms))

@@ -5,26 +5,22 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
+from small_run import SMALL_RUN
 
-SMALL = (
-    "partition.clients=4",
-    "partition.rows_per_client=60",
-    "algorithm.particles=5",
-    "algorithm.local_steps=3",
-    "sites.kind=particles",
-    "algorithm.distill_steps=2",
-    "algorithm.batch_size=25",
-    "engine.threads=1",
-    "rounds=4",
-)
+from fedstein.cli.app import app
+
+SMALL = (*SMALL_RUN, "rounds=4")
 
 
 def fedstein(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +30,10 @@ def fedstein(*arguments: str | Path, cwd: Path | None = None, **variables: str) 
 
 
 def settings(*more: str) -> list[str]:
-    return [part for setting in (*SMALL, *more) for part in ("--set", setting)]
+    """The options of a small run; steps that only particle sites take are left out where others are chosen."""
+    other = any(setting.startswith("sites.kind=") and setting != "sites.kind=particles" for setting in more)
+    small = [setting for setting in SMALL if not (other and setting.startswith("algorithm.distill_steps="))]
+    return [part for setting in (*small, *more) for part in ("--set", setting)]
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -87,10 +86,29 @@ def test_without_out_a_free_folder_is_chosen(tmp_path):
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["covertype-ksd-seed0", "covertype-ksd-seed0-2"]
 
 
-def test_a_key_that_is_not_used_is_said(tmp_path):
-    result = fedstein("run", *settings("rounds=1", "selection.order=seeded"), "--out", tmp_path / "r", "--quiet")
+def test_a_key_of_the_file_that_the_command_overrides_is_said(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text("[selection]\nkind = 'round_robin'\norder = 'seeded'\n")
+    result = fedstein("run", file, *settings("rounds=1", "selection.kind=ksd"), "--out", tmp_path / "r", "--quiet")
     assert result.returncode == 0
     assert result.stderr == "fedstein: note: selection.order is not used: selection.kind is 'ksd'\n"
+
+
+def test_a_key_that_contradicts_the_command_is_refused(tmp_path):
+    result = fedstein("run", *settings("rounds=1", "selection.order=seeded"), "--out", tmp_path / "r", "--quiet")
+    assert result.returncode == 2
+    assert "selection.order is not used: selection.kind is 'ksd' by default" in result.stderr
+    assert "selection.kind = 'round_robin'" in result.stderr
+
+
+def test_config_says_what_every_key_means(tmp_path):
+    result = fedstein("config", "--set", "data.name=mnist", "--set", "sites.damping=0.5", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    for word in ("[selection]", "per_round", "number > 0", "bnn_classifier", "Set to 0.5 by the command line."):
+        assert word in " ".join(result.stdout.split())
+    assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 80
+    assert not list(tmp_path.iterdir())
+    assert fedstein("config", "--set", "sites.bandwidth=-1").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -183,8 +201,7 @@ def test_predict_works_from_a_run_that_rotated_its_inputs(tmp_path):
     from fedstein.data import load
 
     choice = ("sites.kind=curvature", "sites.structure=eigen")
-    small = [part for s in (*SMALL, *choice) if "distill" not in s for part in ("--set", s)]
-    result = fedstein("run", *small, "--out", tmp_path / "r", "--quiet")
+    result = fedstein("run", *settings(*choice), "--out", tmp_path / "r", "--quiet")
     assert (result.returncode, result.stderr) == (0, "")
     facts = json.loads((tmp_path / "r" / "data.json").read_text())
     scaled = load("covertype").test_x[:5].astype(float)
@@ -223,6 +240,29 @@ def test_no_words_at_all_show_the_help():
         result = fedstein(*words)
         assert result.returncode == 0
         assert result.stdout.count("\n") > 5
+
+
+def commands() -> list[tuple[str, ...]]:
+    group = typer.main.get_command(app)
+    found: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        found += [(name, inner) for inner in getattr(command, "commands", ())] or [(name,)]
+    return found
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_the_help_of_every_command_has_an_example_and_explains_every_parameter(words):
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    with click.Context(command, info_name="fedstein " + " ".join(words)) as context:
+        text = command.get_help(context)
+    assert re.search(rf"Examples?:\n +fedstein {' '.join(words)}\b", text)
+    assert "\\[" not in text
+    assert text.count("rguments:") <= 1
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+        assert " ".join(parameter.help.split()[:2]) in text
 
 
 def test_lists_name_everything():

@@ -14,9 +14,10 @@ from test_cli import assert_refused, fedstein, settings
 def folders(tmp_path_factory):
     """A finished run, one with particle sites, and one that forgot client 1 of the first."""
     base = tmp_path_factory.mktemp("forget")
-    chosen = settings("selection.kind=round_robin")
-    assert fedstein("run", *chosen, "--set", "sites.kind=curvature", "--out", base / "full").returncode == 0
-    assert fedstein("run", *chosen, "--out", base / "particles").returncode == 0
+    for name, kind in (("full", "curvature"), ("particles", "particles")):
+        chosen = settings("selection.kind=round_robin", f"sites.kind={kind}")
+        result = fedstein("run", *chosen, "--out", base / name)
+        assert result.returncode == 0, result.stderr
     result = fedstein("forget", base / "full", "--client", "1", "--out", base / "rest")
     assert result.returncode == 0, result.stderr
     return base, result.stdout

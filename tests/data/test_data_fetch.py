@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from fedstein import data
-from fedstein.data import covertype, fetch, mnist, sklearn_child, sources
+from fedstein.data import covertype, fetch, mnist, sklearn_download, sources
 from fedstein.data.npz import content_sha256, npz_bytes, write_atomic
 from fedstein.data.sources import Progress, Source, Unreachable, Way
 from fedstein.errors import InputError
@@ -221,7 +221,7 @@ def test_sklearn_way_gives_the_same_arrays(small: Arrays, tmp_path: Path, monkey
     fake.fetch_openml = lambda *_, **__: (pixels, np.array(["5", "0", "4"], object))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sklearn.datasets", fake)
     monkeypatch.setattr(socket, "setdefaulttimeout", lambda seconds: None)
-    monkeypatch.setattr(sources, "run", lambda command, *_: sklearn_child.main(command[-2], Path(command[-1])))
+    monkeypatch.setattr(sources, "run", lambda command, *_: sklearn_download.main(command[-2], Path(command[-1])))
     got = sources.by_sklearn(sources.SOURCES["covertype-full"], tmp_path, print)
     assert content_sha256(got) == content_sha256(small)
     monkeypatch.setattr(mnist, "TRAIN", 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedstein import data
 from fedstein.data import PARTITIONS, Dataset, partition
-from fedstein.data.deal import balanced_deal
+from fedstein.data.class_assignment import balanced_classes
 from fedstein.errors import InputError
 
 
@@ -118,7 +118,7 @@ def test_label_ratio_uses_every_row_where_the_ratio_allows_it() -> None:
 @settings(deadline=None, max_examples=30)
 def test_balanced_deal(clients: int, classes: int, data_: st.DataObject) -> None:
     each = data_.draw(st.integers(1, classes))
-    held = balanced_deal(clients, each, classes, np.random.default_rng(data_.draw(st.integers(0, 99))))
+    held = balanced_classes(clients, each, classes, np.random.default_rng(data_.draw(st.integers(0, 99))))
     assert (held.sum(axis=1) == each).all()
     assert np.ptp(held.sum(axis=0)) <= 1
 

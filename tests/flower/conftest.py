@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 from loopback import LoopGrid
 
-from fedstein.engines.flower.events import Events
-from fedstein.engines.flower.post import GridPost
-from fedstein.engines.flower.server import run_over
+from fedstein.flower.server.events import Events
+from fedstein.flower.server.run import run_over
+from fedstein.flower.server.transport import GridTransport
 from fedstein.runs import runner
 from fedstein.runs.config import resolve
-from fedstein.runs.wiring import facts_of, load_dataset, wire
+from fedstein.runs.federate import facts_of, load_dataset, prepare_run
 
 CLIENTS = 3
 BNN = {
@@ -54,7 +54,7 @@ def in_process(raw: dict[str, Any], out: Path) -> Path:
     raw = {**raw, "engine": {"threads": 1}}
     dataset = load_dataset(raw)
     config, _ = resolve(raw, facts_of(dataset))
-    runner.start(wire(config, dataset), out, lambda record: None)
+    runner.start(prepare_run(config, dataset), out, lambda record: None)
     return out
 
 
@@ -65,7 +65,8 @@ class Fleet(NamedTuple):
     folder: Path
 
     def run(self, raw: dict[str, Any], out: Path, on_round: Callable[[Any], None] = lambda record: None) -> Path:
-        run_over(GridPost(self.grid), raw, out, Events(lambda line: None), on_round)
+        said = Events(lambda line: None)
+        run_over(GridTransport(self.grid, said), raw, out, said, on_round)
         return out
 
     def node(self, client: int) -> dict[str, Any]:

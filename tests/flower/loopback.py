@@ -11,7 +11,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedstein.engines.flower.client_app import app
+from fedstein.flower.node.client_app import app
 
 Meddle = Callable[[Message], Message | None]  # with a reply; None: it never comes
 

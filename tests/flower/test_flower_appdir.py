@@ -10,9 +10,9 @@ from flwr.common.config import get_fused_config_from_dir, parse_config_args, val
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstein.engines.flower.appdir import flatten, unflatten, write_app
-from fedstein.engines.flower.howto import node_settings, print_commands
 from fedstein.errors import InputError
+from fedstein.flower.launch.appdir import flatten, unflatten, write_app
+from fedstein.flower.launch.instructions import node_settings, print_commands
 
 scalars = (
     st.booleans()

@@ -13,10 +13,10 @@ import pytest
 from conftest import events, lines
 from echo import until
 
-from fedstein.engines.flower.appdir import flatten, write_app
-from fedstein.engines.flower.processes import Fleet
+from fedstein.flower.launch.appdir import flatten, write_app
+from fedstein.flower.launch.processes import Fleet
 from fedstein.runs.config import resolve
-from fedstein.runs.wiring import facts_of, load_dataset
+from fedstein.runs.federate import facts_of, load_dataset
 
 CLIENTS = 2
 

@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedstein.engines.flower.certs import Certificates, make_certificates, next_steps, node_names
 from fedstein.errors import InputError
+from fedstein.flower.launch.certs import Certificates, make_certificates, next_steps, node_names
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_node_keys_are_what_flower_loads(made: Certificates):
 def test_private_files_are_private_whatever_the_umask(tmp_path: Path):
     script = (
         "import os, sys; os.umask(0); from pathlib import Path\n"
-        "from fedstein.engines.flower.certs import make_certificates\n"
+        "from fedstein.flower.launch.certs import make_certificates\n"
         "make_certificates(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "certs")], check=True)

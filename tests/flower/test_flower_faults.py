@@ -14,11 +14,11 @@ from conftest import BLR, BNN, QUICK, Fleet, events, in_process, lines, settings
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from loopback import LoopGrid
 
-from fedstein.engines.flower import roster
-from fedstein.engines.flower.codec import ARRAYS, HEAD, RAW
 from fedstein.errors import FedsteinError
+from fedstein.flower.records import ARRAYS, HEAD, RAW
+from fedstein.flower.server import membership as membership
 from fedstein.runs.config import resolve
-from fedstein.runs.wiring import facts_of, load_dataset
+from fedstein.runs.federate import facts_of, load_dataset
 
 CURVATURE = {"kind": "curvature", "structure": "diagonal"}
 PARTICLES = {"kind": "particles", "density": "log"}
@@ -182,7 +182,7 @@ def test_without_waiting_the_run_goes_on_and_names_who_was_missing(fleet: Fleet,
 
 
 def test_a_client_that_comes_late_joins(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "LOOK_EVERY", 0.0)  # rounds are quicker here than looks
+    monkeypatch.setattr(membership, "LOOK_EVERY", 0.0)  # rounds are quicker here than looks
     raw = proceeding(selection={"kind": "round_robin"}, rounds=6, engine={"start_timeout": 0.5})
     late = fleet.grid.nodes.pop(102)
 
@@ -376,7 +376,12 @@ def test_pooled_svgd_has_no_nodes(fleet: Fleet, tmp_path: Path) -> None:
 
 
 def test_waiting_settings_are_for_flower_alone() -> None:
+    """Beside ``kind = "local"`` they are refused; those of a base that a later layer takes off Flower are dropped."""
     raw = settings(BLR, engine={"kind": "local", "patience": 3.0})
-    config, notes = resolve(raw, facts_of(load_dataset(raw)))
-    assert config.engine.patience is None
+    facts = facts_of(load_dataset(raw))
+    with pytest.raises(FedsteinError, match=r"engine\.patience is not used: engine\.kind is 'local'"):
+        resolve(raw, facts)
+    base = settings(BLR, engine={"kind": "flower", "patience": 3.0})
+    config, notes = resolve([("base", base), ("command", {"engine": {"kind": "local"}})], facts)
+    assert not hasattr(config.engine, "patience")
     assert notes == ["engine.patience is not used: engine.kind is 'local'"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from echo import until
 
-from fedstein.engines.flower import watchdog
-from fedstein.engines.flower.groups import Supervisor
+from fedstein.flower.launch import watchdog
+from fedstein.flower.launch.groups import Supervisor
 
 # A program with a child, as a SuperNode has client processes; both say when they are there.
 FAMILY = """
@@ -28,7 +28,7 @@ STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 OWNER = """
 import signal, sys, time
 from pathlib import Path
-from fedstein.engines.flower.groups import Supervisor
+from fedstein.flower.launch.groups import Supervisor
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would we
 owner = Supervisor()
 program = owner.start("x", [sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]), {})

@@ -13,9 +13,9 @@ from conftest import QUICK, Fleet, events, in_process, lines
 from typer.testing import CliRunner
 
 from fedstein.cli.app import app
-from fedstein.engines.flower import rows
+from fedstein.data.holdout import share_out
 from fedstein.errors import FedsteinError, InputError
-from fedstein.holdout import share_out
+from fedstein.flower.node import rows
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 

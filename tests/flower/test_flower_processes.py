@@ -9,9 +9,10 @@ import pytest
 from echo import answers, until, write_echo
 
 from fedstein.cli import main
-from fedstein.engines.flower import environment, processes, watchdog
-from fedstein.engines.flower.processes import EndedEarly, Fleet
 from fedstein.errors import FedsteinError, InputError
+from fedstein.flower.launch import environment, processes, watchdog
+from fedstein.flower.launch.fleet_types import EndedEarly
+from fedstein.flower.launch.processes import Fleet
 
 
 @pytest.mark.slow
@@ -95,7 +96,7 @@ def test_a_fleet_is_used_in_a_block_and_names_are_plain(tmp_path: Path):
 def test_deploy_without_flower_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("fedstein.cli.app.find_spec", lambda name: None)
+    monkeypatch.setattr("fedstein.cli.deploy_app.find_spec", lambda name: None)
     monkeypatch.setattr("sys.argv", ["fedstein", "deploy", "demo"])
     with pytest.raises(SystemExit) as stopped:
         main()

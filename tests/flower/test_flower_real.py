@@ -20,11 +20,11 @@ import pytest
 import tomli_w
 from conftest import BLR, BNN, events, in_process, lines, settings
 
-from fedstein.engines.flower.appdir import flatten, write_app
-from fedstein.engines.flower.environment import tail
-from fedstein.engines.flower.processes import EXEC, Fleet
+from fedstein.flower.launch.appdir import flatten, write_app
+from fedstein.flower.launch.environment import tail
+from fedstein.flower.launch.processes import EXEC, Fleet
 from fedstein.runs.config import resolve
-from fedstein.runs.wiring import facts_of, load_dataset
+from fedstein.runs.federate import facts_of, load_dataset
 
 pytestmark = pytest.mark.slow
 NAMES = ("client-0", "client-1", "client-2")
@@ -230,7 +230,7 @@ ROGUE = """
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from fedstein.flower import answer
-from fedstein.engines.flower.codec import ARRAYS, array_record, from_record
+from fedstein.flower.records import ARRAYS, array_record, from_record
 
 app = ClientApp()
 
@@ -238,9 +238,9 @@ app = ClientApp()
 @app.train()
 def meddle(message, context):
     reply = answer(message, context)
-    letter = from_record(message.content)
-    number = letter.head["round"]
-    if context.node_config["name"] != "client-1" or letter.head["kind"] != "ask":
+    envelope = from_record(message.content)
+    number = envelope.head["round"]
+    if context.node_config["name"] != "client-1" or envelope.head["kind"] != "ask":
         return reply
     arrays = from_record(reply.content).arrays
     if number == 1:

@@ -11,12 +11,12 @@ import pytest
 from conftest import BLR, BNN, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 
-from fedstein.engines.attic import Attic, Kept
-from fedstein.engines.flower import engine as engine_module
-from fedstein.engines.flower.codec import ARRAYS, array_record, from_record
-from fedstein.engines.flower.letters import FORMAT, REFUSED, Letter
-from fedstein.engines.flower.node import handle
-from fedstein.engines.flower.rows import Node
+from fedstein.federation import protocol
+from fedstein.federation.spill_cache import Kept, SpillCache
+from fedstein.flower.messages import FORMAT, REFUSED, Envelope
+from fedstein.flower.node.handlers import handle
+from fedstein.flower.node.rows import Node
+from fedstein.flower.records import ARRAYS, array_record, from_record
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 
@@ -33,7 +33,10 @@ PAIRS = [(s, k) for k in SITES for s in SCHEMES if not (s == "innovation" and k.
 
 
 def assert_same(fleet: Fleet, raw: dict[str, Any], folder: Path) -> None:
-    here, there = in_process(raw, folder / "local"), fleet.run(raw, folder / "flower")
+    assert_equal(in_process(raw, folder / "local"), fleet.run(raw, folder / "flower"))
+
+
+def assert_equal(here: Path, there: Path) -> None:
     assert lines(here) == lines(there)
     for name in ("posterior.safetensors", "clients.json"):
         assert (here / name).read_bytes() == (there / name).read_bytes()
@@ -66,7 +69,7 @@ def test_sites_past_the_budget_wait_in_files_at_the_server(
 ) -> None:
     read_back = []
 
-    class Tight(Attic):
+    class Tight(SpillCache):
         def __init__(self, budget: int):
             assert budget == 7 << 20  # engine.budget is in MiB
             super().__init__(1)  # for the latest site alone
@@ -76,8 +79,10 @@ def test_sites_past_the_budget_wait_in_files_at_the_server(
                 read_back.append(kept.number)
             return super().bring(kept)
 
-    monkeypatch.setattr(engine_module, "Attic", Tight)
-    assert_same(fleet, settings(BLR, selection={"kind": "round_robin"}, engine={"budget": 7}), tmp_path)
+    raw = settings(BLR, selection={"kind": "round_robin"}, engine={"budget": 7})
+    here = in_process(raw, tmp_path / "local")
+    monkeypatch.setattr(protocol, "SpillCache", Tight)
+    assert_equal(here, fleet.run(raw, tmp_path / "flower"))
     assert read_back
 
 
@@ -86,7 +91,7 @@ def test_a_device_that_a_node_does_not_have_is_refused_by_name(tmp_path: Path) -
         pytest.skip("there is an accelerator")
     config, _ = resolve(settings(BLR, engine={"kind": "flower", "device": "gpu"}), Facts("classification", 2))
     head = {"format": FORMAT, "kind": "ask", "round": 1, "client": 0, "config": config.to_toml()}
-    reply = handle(Letter(head, {}), Node("somebody", tmp_path))
+    reply = handle(Envelope(head, {}), Node("somebody", tmp_path))
     assert reply.head["status"] == REFUSED
     assert "engine.device = 'gpu'" in reply.head["reason"]
 
@@ -107,8 +112,8 @@ def test_sums_that_make_no_sense_are_rejected(fleet: Fleet, tmp_path: Path) -> N
     wrong = iter(({"correct": 1e6}, {"bin_rows": -1.0}, {"nll": float("nan")}))
 
     def meddle(request: Message, reply: Message) -> Message:
-        letter = from_record(request.content)
-        if letter.head["kind"] == "evaluate" and letter.head["client"] == 1 and (change := next(wrong, None)):
+        envelope = from_record(request.content)
+        if envelope.head["kind"] == "evaluate" and envelope.head["client"] == 1 and (change := next(wrong, None)):
             sent = from_record(reply.content).arrays
             reply.content[ARRAYS] = array_record({k: a + change.get(k, 0.0) for k, a in sent.items()})
         return reply

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from echo import answers, until, write_echo
 
-from fedstein.engines.flower.certs import make_certificates
-from fedstein.engines.flower.environment import program
-from fedstein.engines.flower.processes import Fleet, Tls
+from fedstein.flower.launch.certs import make_certificates
+from fedstein.flower.launch.environment import program
+from fedstein.flower.launch.fleet_types import Tls
+from fedstein.flower.launch.processes import Fleet
 
 
 def fails(fleet: Fleet, name: str) -> str:

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstein.engines.flower.letters import digest
-from fedstein.engines.flower.store import NOTHING, Kept, OutOfSync, Store
 from fedstein.errors import InputError
+from fedstein.flower.messages import digest
+from fedstein.flower.node.store import NOTHING, Kept, OutOfSync, Store
 
 WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fedstein.engines.flower.letters import digest
-from fedstein.engines.flower.store import Kept, Store
+from fedstein.flower.messages import digest
+from fedstein.flower.node.store import Kept, Store
 
 store, log = Store(Path(sys.argv[1]), "run", 0), open(sys.argv[2], "a")
 last = store.read(store.committed_file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 from conftest import BLR, BNN, QUICK, Fleet, in_process, lines, settings
 from flwr.app import Array, ArrayRecord, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import Strategy
 
 from fedstein.errors import InputError
+from fedstein.files import unpack
 from fedstein.flower import FedStein
-from fedstein.runs.files import unpack
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flower" / "clinics"
 SITES = {"particles": {"kind": "particles", "density": "log"}, "curvature": {"kind": "curvature", "structure": "eigen"}}
 
 
@@ -98,7 +102,7 @@ def test_what_a_strategy_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         FedStein(settings(BLR), selection="best")
     with pytest.raises(InputError, match="before the first round"):
         FedStein(settings(BLR)).posterior()
-    monkeypatch.delitem(sys.modules, "fedstein.engines.flower.strategy")
+    monkeypatch.delitem(sys.modules, "fedstein.flower.server.strategy")
     monkeypatch.setitem(sys.modules, "flwr", None)
     monkeypatch.setitem(sys.modules, "flwr.app", None)
     import fedstein.flower
@@ -127,3 +131,9 @@ def test_predictions_of_a_regression_are_in_its_own_units(fleet: Fleet) -> None:
     y = dataset.test_y * dataset.target_scale + dataset.target_mean
     assert np.sqrt(np.mean((found[:, 0] - y) ** 2)) == pytest.approx(strategy.records[-1]["rmse"], rel=1e-3)
     assert (found[:, 1] > 0).all()
+
+
+def test_the_example_names_flowers_own_kinds_of_apps() -> None:
+    """What Flower takes; the whole example runs in ``test_flower_real``."""
+    assert isinstance(runpy.run_path(str(EXAMPLE / "client_app.py"))["app"], ClientApp)
+    assert isinstance(runpy.run_path(str(EXAMPLE / "server_app.py"))["app"], ServerApp)

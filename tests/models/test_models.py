@@ -16,7 +16,7 @@ from scipy import stats
 from scipy.special import expit, log_softmax, logsumexp
 
 from fedstein import models
-from fedstein.shard import make_shard, whole
+from fedstein.data.shard import make_shard, whole
 
 N, ROWS, FEATURES, CLASSES = 4, 6, 3, 3
 

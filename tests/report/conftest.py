@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from fedstein.metrics import METRICS, classification, reliability, tail
+from fedstein.evaluation.metrics import NAMES, classification, reliability, tail
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -52,7 +52,7 @@ def made_up_rounds(config: dict[str, Any]) -> list[dict[str, Any]]:
     for r in range(1, config["rounds"] + 1):
         chosen = (r - 1) % clients if kind == "round_robin" else int(rng.choice(clients, p=weights))
         gain = 1 - np.exp(-r / 15)
-        metrics: dict[str, float | None] = dict.fromkeys(METRICS)
+        metrics: dict[str, float | None] = dict.fromkeys(NAMES)
         if r % every == 0 or r == config["rounds"]:
             if regression:
                 metrics |= {
@@ -89,7 +89,7 @@ def made_up_summary(config: dict[str, Any], lines: list[dict[str, Any]]) -> dict
     chosen = [client for line in lines for client in line["selected"]]
     summary = {
         "rounds": len(lines),
-        "final": {m: lines[-1][m] for m in METRICS},
+        "final": {m: lines[-1][m] for m in NAMES},
         "tail": tail(lines),
         "bytes_down": sum(line["bytes_down"] for line in lines),
         "bytes_up": sum(line["bytes_up"] for line in lines),

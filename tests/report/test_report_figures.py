@@ -11,7 +11,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from fedstein import metrics, report
+from fedstein import report
+from fedstein.evaluation import metrics
 from fedstein.report import figures, load_run, style, summarise
 
 
@@ -95,7 +96,13 @@ def test_pyplot_is_never_imported() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize(("package", "ours"), [(metrics, {"metrics"}), (report, {"errors", "metrics", "report"})])
+PACKAGES = [
+    (metrics, {"errors", "evaluation", "registry"}),
+    (report, {"errors", "evaluation", "federation", "files", "report"}),
+]
+
+
+@pytest.mark.parametrize(("package", "ours"), PACKAGES)
 def test_nothing_but_run_folders_is_known_here(package, ours: set[str]) -> None:
     imported = set()
     for file in Path(package.__file__).parent.glob("*.py"):
@@ -104,5 +111,6 @@ def test_nothing_but_run_folders_is_known_here(package, ours: set[str]) -> None:
                 imported |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module or "")
+    assert {name for name in imported if name.startswith("fedstein.federation")} <= {"fedstein.federation.records"}
     assert {name.split(".")[1] for name in imported if name.startswith("fedstein.")} <= ours
     assert not {name for name in imported if name.split(".")[0] in {"jax", "flwr"}}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedstein.errors import InputError
-from fedstein.metrics import METRICS, tail
+from fedstein.evaluation.metrics import NAMES, tail
 from fedstein.report import load_run
 
 
@@ -46,7 +46,7 @@ def test_a_run_that_is_not_finished(make_run) -> None:
     assert run.reliability is None
     assert run.status == "round 50 of 120"
     assert run.tail == tail(run.rounds)
-    assert run.final == {m: run.rounds[49][m] for m in METRICS}
+    assert run.final == {m: run.rounds[49][m] for m in NAMES}
     assert len(run.selected_counts) == 40
     assert sum(run.selected_counts) == 50
 

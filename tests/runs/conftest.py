@@ -10,7 +10,7 @@ import pytest
 from fedstein.data import load
 from fedstein.runs import runner
 from fedstein.runs.config import merge, resolve
-from fedstein.runs.wiring import Wired, facts_of, wire
+from fedstein.runs.federate import PreparedRun, facts_of, prepare_run
 
 SMALL = [
     "partition.clients=4",
@@ -35,11 +35,12 @@ def covertype():
 def make(covertype):
     """Settings -> a run that is ready to start."""
 
-    def wired(*settings: str) -> Wired:
-        config, _ = resolve(merge({}, [*SMALL, *settings]), facts_of(covertype))
-        return wire(config, covertype)
+    def prepared(*settings: str) -> PreparedRun:
+        layers = [("small", merge({}, SMALL)), ("settings", merge({}, settings))]
+        config, _ = resolve(layers, facts_of(covertype))
+        return prepare_run(config, covertype)
 
-    return wired
+    return prepared
 
 
 @pytest.fixture

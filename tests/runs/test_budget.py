@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from fedstein.federation.site_table import SiteTable
 from fedstein.runs import runner
 from fedstein.runs.config import merge, resolve
-from fedstein.runs.wiring import facts_of, wire
+from fedstein.runs.federate import PreparedRun, facts_of, prepare_run
 
 SETTINGS = [
     "partition.clients=6",
@@ -23,6 +24,26 @@ SETTINGS = [
 ]
 
 
+class Watch:
+    """Evaluates as the run would, and looks at where the sites are."""
+
+    def __init__(self, evaluate: Any):
+        self.evaluate = evaluate
+        self.out: list[int] = []
+        self.held: list[int] = []
+
+    def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Any:
+        self.out.append(sites.cache.out())
+        self.held.append(sites.cache.held)
+        return self.evaluate(round_index, particles, sites)
+
+
+def tighten(prepared: PreparedRun, room: int) -> tuple[PreparedRun, Watch]:
+    """The same run with that many bytes for sites, and what watches it."""
+    watch = Watch(prepared.evaluation)
+    return prepared._replace(context=prepared.context._replace(budget=room, evaluate=watch)), watch
+
+
 def lines(folder: Path) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
@@ -31,11 +52,11 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("sites", "room"), [("curvature", 15_000), ("particles", 2_000)])  # for one site and a bit
 def test_a_run_with_hardly_any_memory_has_the_same_bits(sites: str, room: int, covertype: Any, tmp_path: Path):
     config, _ = resolve(merge({}, [*SETTINGS, f"sites.kind={sites}"]), facts_of(covertype))
-    runner.start(wire(config, covertype), tmp_path / "roomy", lambda record: None)
-    wired = wire(config, covertype)
-    wired.engine.attic.budget = room
-    runner.start(wired, tmp_path / "tight", lambda record: None)
-    assert wired.engine.attic.out() > 0
+    runner.start(prepare_run(config, covertype), tmp_path / "roomy", lambda record: None)
+    tight, watch = tighten(prepare_run(config, covertype), room)
+    runner.start(tight, tmp_path / "tight", lambda record: None)
+    assert watch.out[-1] > 0
+    assert max(watch.held) <= room
     assert lines(tmp_path / "roomy") == lines(tmp_path / "tight")
     for name in ("posterior.safetensors", "config.toml"):
         assert (tmp_path / "roomy" / name).read_bytes() == (tmp_path / "tight" / name).read_bytes()
@@ -43,23 +64,27 @@ def test_a_run_with_hardly_any_memory_has_the_same_bits(sites: str, room: int, c
 
 def test_a_resumed_run_reads_its_sites_into_the_budget(covertype: Any, tmp_path: Path):
     config, _ = resolve(merge({}, SETTINGS), facts_of(covertype))
-    runner.start(wire(config, covertype), tmp_path / "whole", lambda record: None)
+    runner.start(prepare_run(config, covertype), tmp_path / "whole", lambda record: None)
 
     def stop(record: Any) -> None:
         if record["round"] == 7:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        runner.start(wire(config, covertype), tmp_path / "cut", stop)
+        runner.start(prepare_run(config, covertype), tmp_path / "cut", stop)
     seen: list[int] = []
+    watches: list[Watch] = []
 
     def tight(folder: Any, config: Any) -> Any:
-        wired = runner.in_process(folder, config)
-        wired.engine.attic.budget = 15_000
+        prepared, watch = tighten(runner.in_process(folder, config), 15_000)
+        watches.append(watch)
         seen.append(0)
-        return wired
+        return prepared
 
     folder, config = runner.open_run(tmp_path / "cut")
     runner.resume(folder, config, lambda done, changes: seen.append(done), lambda record: None, tight)
     assert seen == [0, 6]
+    (watch,) = watches
+    assert watch.out[0] > 0
+    assert max(watch.held) <= 15_000
     assert lines(tmp_path / "whole") == lines(tmp_path / "cut")

@@ -12,20 +12,20 @@ from reading import read_rounds
 from safetensors.numpy import load_file
 
 import fedstein
-from fedstein import protocol
 from fedstein.data import load
+from fedstein.data.holdout import share_out, split_of
 from fedstein.errors import InputError
-from fedstein.evaluation import ClientEvaluation
-from fedstein.holdout import share_out, split_of
-from fedstein.metrics import METRICS, metrics_of, sum_shapes
-from fedstein.predictive import Predictive, sums_of
-from fedstein.reference.work import pooled
+from fedstein.evaluation.metrics import NAMES, metrics_of, sum_shapes
+from fedstein.evaluation.predictive import Predictive, sums_of
+from fedstein.federation import protocol
+from fedstein.federation.evaluation import ClientEvaluation
 from fedstein.report import write_report
 from fedstein.runs import checkpoint, forgetting, runner
 from fedstein.runs.config import load_config, merge, resolve
+from fedstein.runs.federate import client_rows, facts_of, prepare_run, split_rows
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.wiring import client_rows, facts_of, split_rows, wire
-from fedstein.tuning import try_step
+from fedstein.studies.reference.pipeline import pooled
+from fedstein.studies.tuning import try_step
 
 CLIENTS = "evaluate.where=clients"
 CURVED = ("sites.kind=curvature", "selection.kind=round_robin")
@@ -43,10 +43,10 @@ def held_rows(config, dataset, barred=()):
     return np.concatenate([s.held_x for s in present]), np.concatenate([s.held_y for s in present])
 
 
-def on_rows(wired, x, y, particles):
+def on_rows(prepared, x, y, particles):
     """The metrics of the particles on rows in one place."""
-    model = wired.federation.model
-    return metrics_of(sums_of(model.task, Predictive(model, x)(particles), y), wired.dataset.target_scale)
+    model = prepared.federation.model
+    return metrics_of(sums_of(model.task, Predictive(model, x)(particles), y), prepared.dataset.target_scale)
 
 
 @pytest.mark.parametrize(
@@ -60,26 +60,28 @@ def on_rows(wired, x, y, particles):
     ],
 )
 def test_a_round_is_scored_as_all_held_out_rows_together(make, covertype, settings):
-    wired = make(CLIENTS, "rounds=2", "selection.kind=round_robin", *settings)
-    for state, record in protocol.play(wired.parts, protocol.first(wired.parts)):
-        barred = wired.config.selection.barred or ()
-        x, y = held_rows(wired.config, covertype, barred)
-        expected = on_rows(wired, x, y, state.server["particles"])
+    prepared = make(CLIENTS, "rounds=2", "selection.kind=round_robin", *settings)
+    for state, record in protocol.play(prepared.context, protocol.first(prepared.context)):
+        barred = prepared.config.selection.barred or ()
+        x, y = held_rows(prepared.config, covertype, barred)
+        expected = on_rows(prepared, x, y, state.server["particles"])
         assert record["evaluation"]["rows"] == len(y)
-        assert {name: record[name] for name in METRICS} == pytest.approx(expected, abs=1e-6)
+        assert {name: record[name] for name in NAMES} == pytest.approx(expected, abs=1e-6)
         assert record["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-12)
 
 
 def test_regression_too():
     diabetes = load("diabetes")
     settings = ["partition.clients=3", "algorithm.particles=4", "model.hidden=[4]", "rounds=2", "engine.threads=1"]
-    wired = wire(resolve(merge({}, [*settings, CLIENTS, "data.name=diabetes"]), facts_of(diabetes))[0], diabetes)
-    state, record = list(protocol.play(wired.parts, protocol.first(wired.parts)))[-1]
-    x, y = held_rows(wired.config, diabetes)
-    expected = on_rows(wired, x, y, state.server["particles"])
+    prepared = prepare_run(
+        resolve(merge({}, [*settings, CLIENTS, "data.name=diabetes"]), facts_of(diabetes))[0], diabetes
+    )
+    state, record = list(protocol.play(prepared.context, protocol.first(prepared.context)))[-1]
+    x, y = held_rows(prepared.config, diabetes)
+    expected = on_rows(prepared, x, y, state.server["particles"])
     assert expected["rmse"] > 10, "in the units of the target"
-    assert {name: record[name] for name in METRICS} == pytest.approx(expected, abs=1e-3)
-    reading = wired.evaluation(2, state.server)
+    assert {name: record[name] for name in NAMES} == pytest.approx(expected, abs=1e-3)
+    reading = prepared.evaluation(2, prepared.posterior(state.server), state.sites)
     assert reading.reliability is None
     for sums in reading.clients.values():
         assert {name: (array.shape, str(array.dtype)) for name, array in sums.items()} == sum_shapes("regression")
@@ -90,29 +92,29 @@ TRAINING = [(), (*CURVED, "sites.structure=eigen"), ("algorithm.kind=pooled_svgd
 
 @pytest.mark.parametrize("settings", TRAINING)
 def test_held_out_features_have_no_part_in_training(make, covertype, settings):
-    wired = make(CLIENTS, "rounds=3", *settings)
+    prepared = make(CLIENTS, "rounds=3", *settings)
     features = covertype.train_x.copy()
-    for index in split_rows(wired.config, covertype):
-        features[index[split_of(covertype.train_y[index], wired.config.evaluate.fraction)[1]]] += 1
-    other = wire(wired.config, replace(covertype, train_x=features))
-    compare_training(wired, other)
+    for index in split_rows(prepared.config, covertype):
+        features[index[split_of(covertype.train_y[index], prepared.config.evaluate.fraction)[1]]] += 1
+    other = prepare_run(prepared.config, replace(covertype, train_x=features))
+    compare_training(prepared, other)
 
 
 @pytest.mark.parametrize("settings", TRAINING)
 def test_held_out_labels_have_no_part_in_training(make, monkeypatch, settings):
-    wired = make(CLIENTS, "rounds=3", *settings)
+    prepared = make(CLIENTS, "rounds=3", *settings)
 
     def flipped(x, y, fraction):  # after the split, which goes by labels
         share = share_out(x, y, fraction)
         return share._replace(held_y=1 - share.held_y)
 
-    monkeypatch.setattr("fedstein.runs.wiring.share_out", flipped)
-    compare_training(wired, make(CLIENTS, "rounds=3", *settings))
+    monkeypatch.setattr("fedstein.runs.federate.share_out", flipped)
+    compare_training(prepared, make(CLIENTS, "rounds=3", *settings))
 
 
 def compare_training(one, two):
     (state, line), (other, other_line) = (
-        list(protocol.play(wired.parts, protocol.first(wired.parts)))[-1] for wired in (one, two)
+        list(protocol.play(prepared.context, protocol.first(prepared.context)))[-1] for prepared in (one, two)
     )
     assert np.array_equal(state.server["particles"], other.server["particles"])
     assert line["reports"] == other_line["reports"]
@@ -121,15 +123,17 @@ def compare_training(one, two):
 
 def test_training_rows_are_fewer_and_the_test_rows_are_not_looked_at(make, covertype):
     empty = replace(covertype, test_x=covertype.test_x[:0], test_y=covertype.test_y[:0])
-    wired = wire(make(CLIENTS).config, empty)
-    assert [client.rows for client in wired.engine.clients] == [48] * 4
-    assert isinstance(wired.evaluation, ClientEvaluation)
-    assert wired.evaluation(1, wired.parts.program.first_server).metrics["accuracy"] is not None
+    prepared = prepare_run(make(CLIENTS).config, empty)
+    assert [client.rows for client in prepared.engine.clients] == [48] * 4
+    assert isinstance(prepared.evaluation, ClientEvaluation)
+    state = protocol.first(prepared.context)
+    reading = prepared.evaluation(1, prepared.posterior(state.server), state.sites)
+    assert reading.metrics["accuracy"] is not None
 
 
 def test_few_programs_are_compiled_for_many_sizes(make):
-    wired = make(CLIENTS, "partition.kind=dirichlet", "partition.rows_per_client=0", "partition.clients=30")
-    small = [held for held in wired.engine.held if 0 < len(held.y) <= 512]
+    prepared = make(CLIENTS, "partition.kind=dirichlet", "partition.rows_per_client=0", "partition.clients=30")
+    small = [held for held in prepared.engine.held if 0 < len(held.y) <= 512]
     assert len({len(held.y) for held in small}) > 12
     assert len({held.predictive.x.shape for held in small}) <= 10
     assert all(held.predictive.x.size < 2 * 55 * len(held.y) for held in small)
@@ -159,7 +163,7 @@ def test_the_folder_and_its_numbers(run, tmp_path):
 
 def test_settled_particles_and_the_gaussian_are_evaluated_by_clients_too(run, tmp_path):
     summary = run(tmp_path / "r", CLIENTS, *CURVED, "sites.structure=full", "rounds=4")
-    scores = {name: summary["settled"][name] for name in METRICS}
+    scores = {name: summary["settled"][name] for name in NAMES}
     assert evaluation_in(tmp_path / "r")["together"] == {"rows": 48, **scores}
     assert summary["gaussian"]["accuracy"] is not None
     assert summary["final"] != scores
@@ -209,17 +213,18 @@ def test_folders_from_before_there_was_a_choice_are_the_servers(run, make, tmp_p
     old = load_config(path)
     assert old.evaluate.where == "server"
     assert old.evaluate.fraction is None
-    checkpoint.load(tmp_path / "r" / "checkpoint", old, make().engine)
+    prepared = make()
+    checkpoint.load(tmp_path / "r" / "checkpoint", old, prepared.engine, prepared.context.empty_sites())
     report = write_report([tmp_path / "r"], tmp_path / "report")
     assert "Client by client" not in report.html.read_text()
 
 
-def test_an_old_checkpoint_has_the_fingerprint_it_had(make):
+def test_the_fingerprint_is_that_of_the_config_without_what_results_do_not_depend_on(make):
     config = make().config
     bare = config.to_toml()
     for line in ('where = "server"\n', 'device = "auto"\n', "budget = 4096\n"):
         assert line in bare
-        bare = bare.replace(line, "")
+    bare = bare.replace("budget = 4096\n", "")
     assert checkpoint.fingerprint(config) == hashlib.sha256(bare.encode()).hexdigest()
     assert checkpoint.fingerprint(make(CLIENTS).config) != checkpoint.fingerprint(config)
     assert checkpoint.fingerprint(make("engine.budget=7").config) == checkpoint.fingerprint(config)
@@ -232,23 +237,24 @@ class Quiet:
     def __init__(self, engine, silent):
         self.clients, self.engine, self.silent = engine.clients, engine, silent
 
-    def evaluate(self, number, particles, clients):
-        return self.engine.evaluate(number, particles, [k for k in reversed(clients) if k not in self.silent])
+    def evaluate(self, number, particles, clients, sites):
+        return self.engine.evaluate(number, particles, [k for k in reversed(clients) if k not in self.silent], sites)
 
 
 def test_a_client_that_does_not_answer_is_named_and_left_out(make):
-    wired = make(CLIENTS)
-    server = wired.parts.program.first_server
-    whole = wired.evaluation(1, server)
-    reading = ClientEvaluation(Quiet(wired.engine, {1}), "classification")(1, server)
+    prepared = make(CLIENTS)
+    state = protocol.first(prepared.context)
+    asked = (1, prepared.posterior(state.server), state.sites)
+    whole = prepared.evaluation(*asked)
+    reading = ClientEvaluation(Quiet(prepared.engine, {1}), "classification")(*asked)
     assert reading.record["evaluation"]["missing"] == [1]
     assert reading.record["evaluation"]["rows"] == 36
-    entries = reading.by_client(wired.engine.clients)
-    assert entries[1] == {"id": 1, "name": "client-1", "rows": None, **dict.fromkeys(METRICS)}
-    assert [entries[k] for k in (0, 2, 3)] == [whole.by_client(wired.engine.clients)[k] for k in (0, 2, 3)]
-    nobody = ClientEvaluation(Quiet(wired.engine, {0, 1, 2, 3}), "classification")(1, server)
-    assert nobody.metrics == dict.fromkeys(METRICS)
-    answered = ClientEvaluation(Quiet(wired.engine, set()), "classification")(1, server)
+    entries = reading.by_client(prepared.engine.clients)
+    assert entries[1] == {"id": 1, "name": "client-1", "rows": None, **dict.fromkeys(NAMES)}
+    assert [entries[k] for k in (0, 2, 3)] == [whole.by_client(prepared.engine.clients)[k] for k in (0, 2, 3)]
+    nobody = ClientEvaluation(Quiet(prepared.engine, {0, 1, 2, 3}), "classification")(*asked)
+    assert nobody.metrics == dict.fromkeys(NAMES)
+    answered = ClientEvaluation(Quiet(prepared.engine, set()), "classification")(*asked)
     assert answered.record == whole.record, "the order of the answers makes no difference"
 
 
@@ -266,10 +272,10 @@ def test_forgetting_evaluates_on_the_others_rows(run, covertype, tmp_path):
 
 
 def test_the_reference_is_the_posterior_of_the_training_rows(make, covertype):
-    wired = make(CLIENTS)
-    target = pooled(wired.config, covertype)
+    prepared = make(CLIENTS)
+    target = pooled(prepared.config, covertype)
     assert len(target.x) == 4 * 48
-    trained = np.concatenate([shard.y[: shard.rows] for shard in wired.engine.shards])
+    trained = np.concatenate([shard.y[: shard.rows] for shard in prepared.engine.shards])
     assert target.y.sum() == trained.sum()
 
 
@@ -279,9 +285,9 @@ def test_tuning_leaves_the_held_out_rows_alone(make, covertype, monkeypatch):
 
     def watch(config, dataset, basis=None, clients=None):
         seen.append((config, clients))
-        return wire(config, dataset, basis, clients)
+        return prepare_run(config, dataset, basis, clients)
 
-    monkeypatch.setattr("fedstein.tuning.wire", watch)
+    monkeypatch.setattr("fedstein.studies.tuning.prepare_run", watch)
     trial = try_step(config, covertype, 0.05, 0, fraction=0.25)
     assert trial.accuracy is not None
     ((inner, clients),) = seen
@@ -320,10 +326,9 @@ def test_misuse_is_one_sentence(make, settings, says):
         make(CLIENTS, *settings)
 
 
-def test_a_fraction_without_clients_is_dropped_with_a_note(covertype):
-    config, notes = resolve({"evaluate": {"fraction": 0.3}}, facts_of(covertype))
-    assert notes == ["evaluate.fraction is not used: evaluate.where is 'server'"]
-    assert config.evaluate.fraction is None
+def test_a_fraction_without_clients_is_refused(covertype):
+    with pytest.raises(InputError, match=r"evaluate\.fraction is not used: evaluate\.where is 'server'"):
+        resolve({"evaluate": {"fraction": 0.3}}, facts_of(covertype))
 
 
 def test_a_config_of_a_folder_that_lacks_its_fraction_is_refused(run, tmp_path):

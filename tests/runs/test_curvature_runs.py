@@ -13,10 +13,11 @@ from reading import read_rounds
 from safetensors.numpy import load_file, save_file
 
 from fedstein.errors import InputError
+from fedstein.evaluation.predictive import Predictive
 from fedstein.models import MODELS
-from fedstein.predictive import Predictive
 from fedstein.runs import checkpoint, runner
-from fedstein.runs.wiring import build_model, federate, wire
+from fedstein.runs.build import build_model
+from fedstein.runs.federate import federate, prepare_run
 
 FULL = ("sites.kind=curvature", "sites.structure=full")
 EIGEN = ("sites.kind=curvature", "sites.structure=eigen")
@@ -42,7 +43,7 @@ def go_on(folder):
     return starts[0]
 
 
-def interrupted(wired, folder, after):
+def interrupted(prepared, folder, after):
     """Ctrl-C while that round is being reported."""
 
     def press(record):
@@ -50,7 +51,18 @@ def interrupted(wired, folder, after):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(runner.Interrupted, match=f"after round {after}"):
-        runner.start(wired, folder, press)
+        runner.start(prepared, folder, press)
+
+
+def watched(prepared):
+    """The same run, and the site table that it has after each round."""
+    held = {}
+
+    def look(round_index, particles, sites):
+        held[round_index] = sites
+        return prepared.evaluation(round_index, particles, sites)
+
+    return prepared._replace(context=prepared.context._replace(evaluate=look)), held
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -85,21 +97,22 @@ def test_a_kill_loses_the_rounds_since_the_last_checkpoint_and_nothing_else(make
 def test_a_checkpoint_gives_back_what_was_there_the_sums_in_double_on_the_host(precision, make, tmp_path):
     settings = (*FULL, "selection.kind=round_robin", f"engine.precision={precision}", "checkpoint.every=3")
     with precision_of(settings):
-        wired = make(*settings)
-        interrupted(wired, tmp_path / "r", 5)
+        prepared, held = watched(make(*settings))
+        interrupted(prepared, tmp_path / "r", 5)
         saved = load_file(tmp_path / "r" / "checkpoint" / "server-000005.safetensors")
         fresh = make(*settings)
-        state = checkpoint.load(tmp_path / "r" / "checkpoint", fresh.config, fresh.engine)
+        state = checkpoint.load(tmp_path / "r" / "checkpoint", fresh.config, fresh.engine, fresh.context.empty_sites())
     assert saved.keys() == state.server.keys() == {"particles", "eta", "precision"}
     for name in ("eta", "precision"):
         assert isinstance(state.server[name], np.ndarray), "XLA would multiply with other bits"
         assert state.server[name].dtype == saved[name].dtype == np.float64
         np.testing.assert_array_equal(state.server[name], saved[name])
-    assert sorted(state.accepted) == sorted(wired.engine.states) == [0, 1, 2, 3]
-    for client, kept in state.accepted.items():
+    assert sorted(state.sites) == sorted(state.sites.accepted) == sorted(held[5]) == [0, 1, 2, 3]
+    for client, kept in state.sites.accepted.items():
+        assert set(kept) == set(state.sites[client]) == {"eta", "precision"}
         for name, array in kept.items():
             assert array.dtype == precision
-            np.testing.assert_array_equal(array, wired.engine.states[client][name])
+            np.testing.assert_array_equal(array, held[5][client][name])
 
 
 @pytest.fixture
@@ -130,10 +143,10 @@ def test_a_damaged_or_missing_basis_is_refused(cut, damage):
 
 
 def test_a_basis_for_other_inputs_is_refused(make):
-    wired = make(*EIGEN)
-    assert wired.federation.basis["u"].shape == (55, 55)
+    prepared = make(*EIGEN)
+    assert prepared.federation.basis["u"].shape == (55, 55)
     with pytest.raises(InputError, match=r"is for 54 columns, the rows have 55.*basis\.safetensors"):
-        wire(wired.config, wired.dataset, {"u": np.eye(54)})
+        prepare_run(prepared.config, prepared.dataset, {"u": np.eye(54)})
 
 
 def test_only_a_run_that_rotates_has_a_basis(run, tmp_path):
@@ -146,33 +159,32 @@ def test_only_a_run_that_rotates_has_a_basis(run, tmp_path):
 
 def test_the_posterior_of_a_rotated_run_is_in_the_inputs_own_coordinates(make, tmp_path):
     """What the folder holds predicts on raw rows what the server's particles predict on rotated ones."""
-    wired = make(*EIGEN, "rounds=2")
+    prepared = make(*EIGEN, "rounds=2")
     predictions = []
 
     def look(record):
         predictions.append(record["accuracy"])
 
-    summary = runner.start(wired, tmp_path / "r", look)
+    summary = runner.start(prepared, tmp_path / "r", look)
     particles = load_file(tmp_path / "r" / "posterior.safetensors")["particles"]
-    model = build_model(wired.config, 54, 2, "classification")
-    out = Predictive(model, wired.dataset.test_x)(particles)
-    accuracy = float(np.mean(out.argmax(axis=1) == wired.dataset.test_y))
+    model = build_model(prepared.config, 54, 2, "classification")
+    out = Predictive(model, prepared.dataset.test_x)(particles)
+    accuracy = float(np.mean(out.argmax(axis=1) == prepared.dataset.test_y))
     assert accuracy == pytest.approx(summary["final"]["accuracy"], abs=3e-4)  # rows at one half may fall either way
-    by_hand = 1 / (1 + np.exp(-(wired.dataset.test_x[:50] @ particles[:, :-2].T + particles[:, -2])))
+    by_hand = 1 / (1 + np.exp(-(prepared.dataset.test_x[:50] @ particles[:, :-2].T + particles[:, -2])))
     np.testing.assert_allclose(np.exp(out[:50, 1]), by_hand.mean(axis=1), atol=1e-4)
 
 
 def test_a_model_without_a_layer_on_its_inputs_has_no_eigen_structure(make):
-    wired = make(*EIGEN)
-    model = build_model(wired.config, 54, 2, "classification")._replace(input_block=None, name="mine")
-    rows = [(wired.dataset.train_x[:9], wired.dataset.train_y[:9])]
+    prepared = make(*EIGEN)
+    model = build_model(prepared.config, 54, 2, "classification")._replace(input_block=None, name="mine")
+    rows = [(prepared.dataset.train_x[:9], prepared.dataset.train_y[:9])]
     with pytest.raises(InputError, match=r"'eigen' needs a layer.*'mine'.*'diagonal' or 'full'"):
-        federate(wired.config, model, rows)
+        federate(prepared.config, model, rows)
 
 
 def test_every_model_has_a_structure_it_can_use():
-    assert {name: info.structure for name, info in MODELS.items()} == {
-        "blr": "full",
-        "bnn_classifier": "eigen",
-        "bnn_regressor": "eigen",
-    }
+    structures = {name: kind.traits.structure for name, kind in MODELS.items()}
+    networks = {name for name in structures if name.startswith("bnn")}
+    assert networks == {"bnn_classifier", "bnn_regressor"}
+    assert structures == {name: "eigen" if name in networks else "full" for name in MODELS}

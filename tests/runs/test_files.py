@@ -7,26 +7,33 @@ import json
 import numpy as np
 import pytest
 
+from fedstein import files
 from fedstein.errors import InputError
-from fedstein.protocol import first, play
-from fedstein.runs import checkpoint, files
+from fedstein.federation.protocol import first, play
+from fedstein.federation.records import RoundRecord
+from fedstein.runs import checkpoint, runner
 from fedstein.runs.folder import RunFolder
 
 
 @pytest.fixture
 def saved(make, tmp_path):
-    """A run after three rounds with a checkpoint of round 2: (folder, wired, state at round 3)."""
-    wired = make("selection.kind=round_robin")
-    folder = RunFolder.create(tmp_path / "r", wired.config, wired.engine.clients, wired.dataset)
-    state = first(wired.parts)
-    for done, record in play(wired.parts, state):
+    """A run after three rounds with a checkpoint of round 2: (folder, prepared run, state at round 3, sites saved)."""
+    prepared = make("selection.kind=round_robin")
+    folder = RunFolder.create(tmp_path / "r", prepared.config, prepared.engine.clients, prepared.dataset)
+    state = first(prepared.context)
+    for done, record in play(prepared.context, state):
         state = done
         folder.append(record)
         if state.round == 2:
-            checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
+            checkpoint.save(folder.checkpoint, prepared.config, state, prepared.engine, None)
+            kept = state.sites
         if state.round == 3:
             break
-    return folder, wired, state
+    return folder, prepared, state, kept
+
+
+def load(folder, prepared):
+    return checkpoint.load(folder.checkpoint, prepared.config, prepared.engine, prepared.context.empty_sites())
 
 
 def test_a_failing_write_leaves_the_old_file_and_no_debris(tmp_path, monkeypatch):
@@ -49,13 +56,13 @@ def test_non_finite_numbers_become_null(tmp_path):
 
 
 def test_a_checkpoint_writes_only_the_states_that_changed(saved):
-    folder, wired, state = saved
+    folder, prepared, state, kept = saved
     before = {p.name: p.stat().st_mtime_ns for p in folder.checkpoint.iterdir()}
     assert {n for n in before if n.startswith("client-")} == {
         "client-0-000002.safetensors",
         "client-1-000002.safetensors",
     }
-    checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
+    checkpoint.save(folder.checkpoint, prepared.config, state, prepared.engine, kept)
     after = {p.name: p.stat().st_mtime_ns for p in folder.checkpoint.iterdir()}
     for name in ("client-0-000002.safetensors", "client-1-000002.safetensors"):
         assert after[name] == before[name], "untouched"
@@ -64,7 +71,7 @@ def test_a_checkpoint_writes_only_the_states_that_changed(saved):
 
 
 def test_until_the_manifest_is_swapped_the_old_checkpoint_holds(saved, make, monkeypatch):
-    folder, wired, state = saved
+    folder, prepared, state, kept = saved
 
     def power_cut(*_):
         raise KeyboardInterrupt
@@ -72,17 +79,17 @@ def test_until_the_manifest_is_swapped_the_old_checkpoint_holds(saved, make, mon
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_json", power_cut)
         with pytest.raises(KeyboardInterrupt):
-            checkpoint.save(folder.checkpoint, wired.config, state, wired.engine)
+            checkpoint.save(folder.checkpoint, prepared.config, state, prepared.engine, kept)
     fresh = make("selection.kind=round_robin")
-    restored = checkpoint.load(folder.checkpoint, fresh.config, fresh.engine)
+    restored = load(folder, fresh)
     assert restored.round == 2
-    assert sorted(fresh.engine.states) == [0, 1]
+    assert sorted(restored.sites) == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["server-000002.safetensors", "client-1-000002.safetensors"])
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "empty"])
 def test_a_damaged_array_file_is_refused(saved, make, name, damage):
-    folder, _, _ = saved
+    folder, *_ = saved
     path = folder.checkpoint / name
     content = path.read_bytes()
     if damage == "missing":
@@ -92,7 +99,7 @@ def test_a_damaged_array_file_is_refused(saved, make, name, damage):
         path.write_bytes(changed[damage])
     fresh = make("selection.kind=round_robin")
     with pytest.raises(InputError, match=name):
-        checkpoint.load(folder.checkpoint, fresh.config, fresh.engine)
+        load(folder, fresh)
 
 
 @pytest.mark.parametrize(
@@ -106,34 +113,65 @@ def test_a_damaged_array_file_is_refused(saved, make, name, damage):
     ],
 )
 def test_a_damaged_manifest_is_refused(saved, make, change, words):
-    folder, _, _ = saved
+    folder, *_ = saved
     path = folder.checkpoint / "manifest.json"
     path.write_text(change(path.read_text()))
     fresh = make("selection.kind=round_robin")
     with pytest.raises(InputError, match=words):
-        checkpoint.load(folder.checkpoint, fresh.config, fresh.engine)
+        load(folder, fresh)
+
+
+def test_a_checkpoint_of_an_old_format_is_refused_with_the_version_that_reads_it(saved, make):
+    folder, *_ = saved
+    path = folder.checkpoint / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest["format"] == checkpoint.FORMAT == 2
+    path.write_text(json.dumps({**manifest, "format": 1}))
+    fresh = make("selection.kind=round_robin")
+    with pytest.raises(InputError) as caught:
+        load(folder, fresh)
+    assert str(caught.value) == (
+        f"{path} has format 1, this version of fedstein reads format 2; it can be continued with "
+        f"{checkpoint.OLD_FORMATS[1]}"
+    )
+    assert set(checkpoint.OLD_FORMATS) == set(range(1, checkpoint.FORMAT)), "every older format has its reader named"
+    opened, config = runner.open_run(folder.path)
+    before = folder.rounds_file.read_bytes()
+    with pytest.raises(InputError, match="has format 1"):
+        runner.resume(opened, config, lambda *_: None, lambda record: None)
+    assert folder.rounds_file.read_bytes() == before, "nothing is lost"
 
 
 def test_a_checkpoint_of_another_run_is_refused(saved, make):
-    folder, _, _ = saved
+    folder, *_ = saved
     other = make("selection.kind=round_robin", "seed=9")
     with pytest.raises(InputError, match="another run"):
-        checkpoint.load(folder.checkpoint, other.config, other.engine)
+        load(folder, other)
 
 
 def test_rounds_are_cut_back_to_the_checkpoint(saved):
-    folder, _, _ = saved
+    folder, *_ = saved
     assert len(folder.records()) == 3
     folder.cut_back(2)
     assert [record["round"] for record in folder.records()] == [1, 2]
 
 
+def line_of(number):
+    record = RoundRecord(round=number, selected=[0], bytes_down=0, bytes_up=0, seconds=0.1)
+    return json.dumps(record.to_dict()).encode() + b"\n"
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
-    [(b"", "has 0 rounds"), (b'{"round": 1}\nnonsense\n', "line 2"), (b'{"round": 1}\n{"round": 7}\n', "line 2")],
+    [
+        (b"", "has 0 rounds"),
+        (b'{"round": 1}\n{"round": 2}\n', "line 1 is damaged.*expected the key 'selected'"),
+        (line_of(1) + b"nonsense\n", "line 2 is damaged"),
+        (line_of(1) + line_of(7), "line 2 is damaged.*got that of round 7"),
+    ],
 )
 def test_rounds_that_do_not_fit_the_checkpoint_are_refused(saved, lines, words):
-    folder, _, _ = saved
+    folder, *_ = saved
     folder.rounds_file.write_bytes(lines)
     with pytest.raises(InputError, match=words):
         folder.cut_back(2)

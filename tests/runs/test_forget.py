@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedstein import protocol
 from fedstein.errors import InputError
-from fedstein.evaluation import unmeasured
+from fedstein.federation import protocol
+from fedstein.federation.evaluation import unmeasured
+from fedstein.inference.sites.settle import TOLERANCE
 from fedstein.report import write_report
 from fedstein.runs import checkpoint, forgetting, runner
+from fedstein.runs.build import build_site, round_context
 from fedstein.runs.config import load_config
+from fedstein.runs.federate import federate
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.wiring import build_site, federate, make_parts
-from fedstein.sites.settle import TOLERANCE
 
 FULL = ("sites.kind=curvature", "sites.structure=full", "selection.kind=round_robin")
 
@@ -194,21 +195,21 @@ def test_nonsense_is_not_barred(make, barred):
 
 def test_a_late_joiner_starts_with_a_zero_site(make):
     """Three clients train first; the fourth joins and meets the whole sum as its cavity."""
-    wired = make(*FULL, "selection.kind=random", "rounds=12", "evaluate.every=12")
-    early = wired.parts._replace(barred=frozenset({3}), rounds=6)
+    prepared = make(*FULL, "selection.kind=random", "rounds=12", "evaluate.every=12")
+    early = prepared.context._replace(barred=frozenset({3}), rounds=6)
     state = protocol.first(early)
     for state, record in protocol.play(early, state):  # noqa: B007, B020 - the last state is what counts
         assert record["selected"] != [3]
-    assert 3 not in state.accepted
-    site = build_site(wired.config, wired.federation.model)
-    for name, array in site.sums.cavity(state.server, state.accepted.get(3)).items():
+    assert 3 not in state.sites
+    site = build_site(prepared.config, prepared.federation.model)
+    for name, array in site.sums.cavity(state.server, state.sites.accepted.get(3)).items():
         assert np.array_equal(array, state.server[name].astype(array.dtype))
-    assert all(not np.any(array) for array in wired.federation.program.first_state.values())
-    for state, record in protocol.play(wired.parts, state):  # noqa: B007, B020 - the last state is what counts
+    assert all(not np.any(array) for array in prepared.federation.program.first_state.values())
+    for state, record in protocol.play(prepared.context, state):  # noqa: B007, B020 - the last state is what counts
         pass
-    assert 3 in state.accepted
+    assert 3 in state.sites
     assert record["accuracy"] > 0.5
-    total = sum(np.asarray(state.accepted[k]["eta"], np.float64) for k in sorted(state.accepted))
+    total = sum(np.asarray(state.sites.accepted[k]["eta"], np.float64) for k in sorted(state.sites.accepted))
     np.testing.assert_allclose(state.server["eta"], total, rtol=1e-6, atol=1e-6)
 
 
@@ -216,20 +217,21 @@ def test_a_late_joiner_starts_with_a_zero_site(make):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_forgetting_comes_near_a_run_that_never_had_the_client(covertype, tmp_path, seed):
     """Covertype, 30 clients of 500 rows: every weight's mean within a quarter of a posterior sd."""
+    from fedstein.runs.build import build_model, conclude
     from fedstein.runs.config import merge, resolve
-    from fedstein.runs.wiring import build_model, facts_of, outcome, split_rows, wire
+    from fedstein.runs.federate import facts_of, prepare_run, split_rows
 
     settings = [*FULL, f"seed={seed}", "evaluate.every=120", "engine.threads=1"]
     config, _ = resolve(merge({}, settings), facts_of(covertype))
-    runner.start(wire(config, covertype), tmp_path / "r", lambda record: None)
+    runner.start(prepare_run(config, covertype), tmp_path / "r", lambda record: None)
     forget(tmp_path / "r", 7, tmp_path / "new")
     kept = [rows for client, rows in enumerate(split_rows(config, covertype)) if client != 7]
     model = build_model(config, covertype.train_x.shape[1], 2, "classification")
     never = federate(config, model, [(covertype.train_x[rows], covertype.train_y[rows]) for rows in kept])
-    parts = make_parts(config, never.program, never.engine, unmeasured)
-    for state, _ in protocol.play(parts, protocol.first(parts)):  # noqa: B007 - the last state is what counts
+    context = round_context(config, never.program, never.engine, unmeasured)
+    for state, _ in protocol.play(context, protocol.first(context)):  # noqa: B007 - the last state is what counts
         pass
-    found = outcome(config, model, state.server)
+    found = conclude(never.program.method, state.server)
     got = load_file(tmp_path / "new" / "posterior.safetensors")["particles"].mean(axis=0)
     off = np.abs(got - np.asarray(found.server["particles"]).mean(axis=0)) / found.gaussian.sd
     assert off[:-1].max() < 0.25

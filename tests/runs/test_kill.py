@@ -41,7 +41,9 @@ def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, rounds: int)
 @pytest.mark.parametrize(
     "choice",
     [
-        ("sites.kind=curvature", "selection.kind=ksd"),
+        ("selection.kind=ksd",),
+        ("selection.kind=hip",),
+        ("selection.kind=round_robin",),
         ("sites.kind=particles", "selection.kind=hip"),
         ("sites.kind=curvature", "sites.structure=eigen", "selection.kind=hip"),
     ],

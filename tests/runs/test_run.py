@@ -10,8 +10,9 @@ import pytest
 from reading import read_rounds
 from safetensors.numpy import load_file
 
-from fedstein.client import compilations
 from fedstein.errors import FedsteinError, InputError
+from fedstein.federation.client import compilations
+from fedstein.federation.protocol import play
 from fedstein.runs import runner
 from fedstein.runs.folder import RunFolder
 
@@ -163,8 +164,8 @@ def test_same_seed_same_bits_other_seed_other_run(run, tmp_path, kind):
 def test_an_interrupted_run_resumes_to_the_same_bits(make, run, tmp_path, kind, algorithm, stop_after):
     settings = (f"selection.kind={kind}", "selection.per_round=2", f"algorithm.kind={algorithm}")
     run(tmp_path / "whole", *settings)
-    wired = make(*settings)
-    folder = RunFolder.create(tmp_path / "cut", wired.config, wired.engine.clients, wired.dataset)
+    prepared = make(*settings)
+    folder = RunFolder.create(tmp_path / "cut", prepared.config, prepared.engine.clients, prepared.dataset)
 
     class PowerCut(BaseException):
         """What no handler catches, as a kill."""
@@ -174,7 +175,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(make, run, tmp_path, kind, 
             raise PowerCut
 
     with pytest.raises(PowerCut):
-        runner.carry_on(folder, wired, runner.first(wired.parts), lights_out)
+        runner.carry_on(folder, prepared, runner.first(prepared.context), lights_out)
     with folder.rounds_file.open("ab") as file:
         file.write(b'{"round": 99, "torn')
     starts, changes = [], []
@@ -195,31 +196,32 @@ def test_a_finished_run_is_not_resumed(run, tmp_path):
 
 def test_training_that_diverges_stops_with_round_client_and_cause(make, tmp_path):
     """Real divergence: a step so large that the first move overflows float32."""
-    wired = make("algorithm.step_size=1e38", "rounds=20", "selection.kind=round_robin")
+    prepared = make("algorithm.step_size=1e38", "rounds=20", "selection.kind=round_robin")
     with pytest.raises(FedsteinError, match=r"round \d+: client \d+ .*not finite.*step_size") as caught:
-        runner.start(wired, tmp_path / "r", lambda record: None)
+        runner.start(prepared, tmp_path / "r", lambda record: None)
     assert caught.value.exit_code == 1
     assert not (tmp_path / "r" / "summary.json").exists()
 
 
 def test_divergence_in_a_later_round_keeps_the_rounds_before_it(make, tmp_path):
-    wired = make("selection.kind=round_robin", "checkpoint.every=100")
-    train = wired.engine.train
+    prepared = make("selection.kind=round_robin", "checkpoint.every=100")
+    train = prepared.engine.train
 
-    def goes_wrong(number, client, assignment, held):
-        update = train(number, client, assignment, held)
-        return update if number < 4 else {"particles": update["particles"] * np.nan}
+    def goes_wrong(number, client, assignment, cached, sites):
+        reply = train(number, client, assignment, cached, sites)
+        wrong = {"particles": reply.update["particles"] * np.nan}
+        return reply if number < 4 else reply._replace(update=wrong)
 
-    wired.engine.train = goes_wrong
+    prepared.engine.train = goes_wrong
     with pytest.raises(FedsteinError, match="round 4: client 3"):
-        runner.start(wired, tmp_path / "r", lambda record: None)
+        runner.start(prepared, tmp_path / "r", lambda record: None)
     assert json.loads((tmp_path / "r" / "checkpoint" / "manifest.json").read_text())["round"] == 3
     assert len(read_rounds(tmp_path / "r")) == 3
 
 
 def stopped(make, folder, *settings):
     """A run that was stopped after its second round."""
-    wired = make("rounds=6", *settings)
+    prepared = make("rounds=6", *settings)
 
     class PowerCut(BaseException):
         pass
@@ -229,7 +231,7 @@ def stopped(make, folder, *settings):
             raise PowerCut
 
     with pytest.raises(PowerCut):
-        runner.start(wired, folder, lights_out)
+        runner.start(prepared, folder, lights_out)
 
 
 def test_two_processes_cannot_run_one_folder(make, tmp_path):
@@ -261,15 +263,18 @@ def test_changed_data_is_refused_and_a_changed_machine_is_said(make, tmp_path):
 
 
 def test_client_states_exist_only_for_clients_that_were_selected(make, tmp_path):
-    wired = make("selection.kind=round_robin", "rounds=3")
-    runner.start(wired, tmp_path / "r", lambda record: None)
-    assert sorted(wired.engine.states) == [0, 1, 2]
+    prepared = make("selection.kind=round_robin", "rounds=3")
+    runner.start(prepared, tmp_path / "r", lambda record: None)
+    manifest = json.loads((tmp_path / "r" / "checkpoint" / "manifest.json").read_text())
+    assert sorted(manifest["clients"]) == ["0", "1", "2"]
+    states = [sorted(state.sites) for state, _ in play(prepared.context, runner.first(prepared.context))]
+    assert states == [[0], [0, 1], [0, 1, 2]]
 
 
 def test_nothing_recompiles_after_the_first_round(make, tmp_path):
-    wired = make("selection.kind=ksd", "rounds=8")
+    prepared = make("selection.kind=ksd", "rounds=8")
     counts = []
-    runner.start(wired, tmp_path / "r", lambda record: counts.append(compilations()))
+    runner.start(prepared, tmp_path / "r", lambda record: counts.append(compilations()))
     assert len(set(counts)) == 1
 
 
@@ -278,17 +283,17 @@ def test_nothing_recompiles_after_the_first_round(make, tmp_path):
 def test_every_small_dataset_runs(data, density, tmp_path):
     from fedstein.data import load
     from fedstein.runs.config import resolve
-    from fedstein.runs.wiring import facts_of, wire
+    from fedstein.runs.federate import facts_of, prepare_run
 
     dataset = load(data)
     raw = {
         "data": {"name": data},
         "rounds": 2,
-        "sites": {"density": density},
+        "sites": {"kind": "particles", "density": density},
         "algorithm": {"particles": 4, "local_steps": 2, "distill_steps": 2},
     }
     config, _ = resolve(raw, facts_of(dataset))
-    summary = runner.start(wire(config, dataset), tmp_path / "r", lambda record: None)
+    summary = runner.start(prepare_run(config, dataset), tmp_path / "r", lambda record: None)
     lead = "rmse" if dataset.task == "regression" else "accuracy"
     assert summary["final"][lead] is not None
     assert summary["final"]["nll"] is not None

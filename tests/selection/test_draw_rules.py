@@ -10,14 +10,14 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from building import scheme_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedstein.engines.local import LocalEngine
-from fedstein.protocol import RunState, first, play_round
-from fedstein.runs.config import Selection
-from fedstein.selection import DRAWS, hip, innovation, ksd, proportional
+from fedstein.federation.local import LocalEngine
+from fedstein.federation.protocol import RunState, first, play_round
+from fedstein.selection import DRAWS, ReportingSettings, proportional
 from fedstein.selection.base import Draw
 
 FINE = np.random.default_rng(1).uniform(1e-7, 1, size=(20_000, 4))
@@ -64,23 +64,22 @@ def follow(
 
 
 def test_the_config_names_the_rules() -> None:
-    literal, _ = get_args(Selection.model_fields["draw"].annotation)
-    assert set(get_args(literal)) == set(DRAWS)
+    assert set(get_args(ReportingSettings.model_fields["draw"].annotation)) == set(DRAWS)
     for rule in DRAWS.values():
         assert len(rule.about) > 10
 
 
-@pytest.mark.parametrize("build", [ksd, hip, innovation])
-def test_every_scheme_with_indicators_takes_every_rule(build: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("scheme_name", ["ksd", "hip", "innovation"])
+def test_every_scheme_with_indicators_takes_every_rule(scheme_name: str) -> None:
     for rule in DRAWS:
-        scheme = build(draw=rule)
+        scheme = scheme_of(scheme_name, draw=rule)
         assert scheme.first(0, 3) == DRAWS[rule].first(0, 3)
         assert scheme.draw(scheme.first(0, 2), [0, 1], [1.0, None], FINE[0, :2]).order == [0, 1]
 
 
-@pytest.mark.parametrize("build", [ksd, hip])
-def test_the_papers_schemes_draw_in_proportion_and_remember_nothing(build: Callable[..., Any]) -> None:
-    scheme, values = build(), [1.0, 2.0, None, 4.0]
+@pytest.mark.parametrize("scheme_name", ["ksd", "hip"])
+def test_the_papers_schemes_draw_in_proportion_and_remember_nothing(scheme_name: str) -> None:
+    scheme, values = scheme_of(scheme_name), [1.0, 2.0, None, 4.0]
     assert scheme.first(5, 4) == scheme.after({}, [1], 5, 4) == {}
     for row in FINE[:50]:
         assert scheme.draw({}, range(4), values, row) == proportional(range(4), values, row)
@@ -208,22 +207,22 @@ def test_nobody_starves_when_age_counts() -> None:
 class Flaky(LocalEngine):
     """Client 1 reports and never trains; client 2 is never there."""
 
-    def ask(self, number: int, broadcast: Any, candidates: Sequence[int]) -> Any:
-        return super().ask(number, broadcast, [k for k in candidates if k != 2])
+    def ask(self, round_index: int, broadcast: Any, candidates: Sequence[int], sites: Any) -> Any:
+        return super().ask(round_index, broadcast, [k for k in candidates if k != 2], sites)
 
-    def train(self, number: int, client: int, assignment: Any, held: Any) -> Any:
-        return None if client == 1 else super().train(number, client, assignment, held)
+    def train(self, round_index: int, client: int, *rest: Any) -> Any:
+        return None if client == 1 else super().train(round_index, client, *rest)
 
 
 @pytest.mark.parametrize("rule", DRAWS)
 def test_clients_that_fail_hold_nobody_up(rule: str, miniature: Callable[..., Any]) -> None:
     made = miniature(scheme="ksd", settings={"selection": {"draw": rule}}, sizes=(12, 12, 12, 12), rounds=6)
-    engine = Flaky(made.parts.program, made.engine.shards)
-    parts = made.parts._replace(engine=engine)
-    state, visits = first(parts), []
+    engine = Flaky(made.context.program, made.engine.shards)
+    context = made.context._replace(engine=engine)
+    state, visits = first(context), []
     for _ in range(6):
-        state, record = play_round(parts, state)
-        state = RunState(state.round, state.server, state.accepted, json.loads(json.dumps(state.memory)))
+        state, record = play_round(context, state)
+        state = RunState(state.round, state.server, state.sites, json.loads(json.dumps(state.memory)))
         assert record["reports"][2] is None
         assert record["probabilities"][2] == 0
         visits += record["selected"]

@@ -10,14 +10,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from building import scheme_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from fedstein.seeds import CHOOSE, uniforms
-from fedstein.selection import ORDERS, proportional, random, round_robin
+from fedstein.selection import proportional
 from fedstein.selection.base import Scheme
 
+ORDERS = ("given", "seeded", "reshuffled")
 FINE = np.random.default_rng(0).uniform(size=(30_000, 5))
 
 
@@ -109,7 +111,7 @@ def test_those_without_a_chance_come_next_in_random_order_and_those_without_a_re
 
 
 def test_random_is_uniform_over_orders_and_without_replacement() -> None:
-    scheme = random()
+    scheme = scheme_of("random")
     counts = Counter(tuple(scheme.draw({}, [4, 6, 8], None, draws[:3]).order) for draws in FINE)
     assert fits([counts[o] for o in itertools.permutations([4, 6, 8])], [1 / 6] * 6)
     assert scheme.draw({}, [4, 6, 8], None, FINE[0, :3]).probabilities is None
@@ -129,19 +131,21 @@ def turns(scheme: Scheme, clients: int, per_round: int, rounds: int, seed: int =
 
 
 def test_the_given_order_is_the_order_of_the_clients() -> None:
-    assert turns(round_robin(), 4, 1, 9) == [[k % 4] for k in range(9)]
-    assert turns(round_robin(), 3, 2, 4) == [[0, 1], [2, 0], [1, 2], [0, 1]]
+    assert turns(scheme_of("round_robin"), 4, 1, 9) == [[k % 4] for k in range(9)]
+    assert turns(scheme_of("round_robin"), 3, 2, 4) == [[0, 1], [2, 0], [1, 2], [0, 1]]
 
 
 def test_the_seeded_order_is_drawn_once() -> None:
-    passes = np.array(turns(round_robin("seeded"), 6, 1, 18))[:, 0].reshape(3, 6)
+    passes = np.array(turns(scheme_of("round_robin", order="seeded"), 6, 1, 18))[:, 0].reshape(3, 6)
     assert sorted(passes[0]) == list(range(6))
     assert np.all(passes == passes[0])
-    assert len({tuple(np.ravel(turns(round_robin("seeded"), 6, 1, 6, seed))) for seed in range(6)}) > 4
+    assert (
+        len({tuple(np.ravel(turns(scheme_of("round_robin", order="seeded"), 6, 1, 6, seed))) for seed in range(6)}) > 4
+    )
 
 
 def test_the_reshuffled_order_is_drawn_for_every_pass() -> None:
-    passes = np.array(turns(round_robin("reshuffled"), 6, 1, 36))[:, 0].reshape(6, 6)
+    passes = np.array(turns(scheme_of("round_robin", order="reshuffled"), 6, 1, 36))[:, 0].reshape(6, 6)
     assert all(sorted(one) == list(range(6)) for one in passes)
     assert len({tuple(one) for one in passes}) > 4
 
@@ -152,7 +156,7 @@ def test_nobody_is_asked_twice_in_a_round_and_everybody_gets_as_many_turns(
     order: str, clients: int, per_round: int
 ) -> None:
     for seed in range(4):
-        rounds = turns(round_robin(order), clients, per_round, 6 * clients, seed)
+        rounds = turns(scheme_of("round_robin", order=order), clients, per_round, 6 * clients, seed)
         assert all(len(set(one)) == per_round for one in rounds)
         counts = np.zeros(clients, int)
         for one in rounds:
@@ -163,7 +167,7 @@ def test_nobody_is_asked_twice_in_a_round_and_everybody_gets_as_many_turns(
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_client_that_fails_keeps_its_turn(order: str) -> None:
-    scheme = round_robin(order)
+    scheme = scheme_of("round_robin", order=order)
     memory = scheme.first(0, 4)
     wanted, stand_in, *_ = scheme.draw(memory, range(4), None, np.zeros(4)).order
     memory = scheme.after(memory, [stand_in], 0, 4)
@@ -171,5 +175,5 @@ def test_a_client_that_fails_keeps_its_turn(order: str) -> None:
 
 
 def test_round_robin_passes_over_those_that_are_no_candidates() -> None:
-    scheme = round_robin()
+    scheme = scheme_of("round_robin")
     assert scheme.draw(scheme.first(0, 5), [1, 3, 4], None, np.zeros(3)).order == [1, 3, 4]

@@ -16,7 +16,7 @@ from fedstein import stein
 from fedstein.stein.adagrad import AdaGrad
 from fedstein.stein.kernels import centred
 from fedstein.stein.svgd import tilted_direction
-from fedstein.stein.walk import walk
+from fedstein.stein.svgd_loop import svgd_loop
 
 
 def sample(n: int, d: int, seed: int = 0, dtype: Any = np.float64) -> np.ndarray:
@@ -99,13 +99,15 @@ def test_a_factor_and_its_inverse_cancel(precision: Any) -> None:
 def adagrad_walk(score: Any, start: np.ndarray, steps: int, step_size: float) -> np.ndarray:
     batched = jax.vmap(jax.grad(score))
     run = jax.jit(
-        lambda x: walk(steps, x, lambda _, t: batched(t), (), tilted_direction, AdaGrad(step_size, 1e-9, decay=0.9))[0]
+        lambda x: svgd_loop(
+            steps, x, lambda _, t: batched(t), (), tilted_direction, AdaGrad(step_size, 1e-9, decay=0.9)
+        )[0]
     )
     return np.asarray(run(jnp.asarray(start)))
 
 
-def test_walk_is_the_plain_loop(precision: Any) -> None:
-    """Three steps with one KDE factor, written out; far from the origin, where the walk shifts its coordinates."""
+def test_svgd_loop_is_the_plain_loop(precision: Any) -> None:
+    """Three steps with one KDE factor, written out; far from the origin, where the loop shifts its coordinates."""
     x, centres = 5 + sample(6, 2, dtype=precision.dtype), 5 + sample(4, 2, 1, dtype=precision.dtype)
     optimiser = AdaGrad(0.1, 0.5)
     score = jax.jit(jax.vmap(jax.grad(log_target)))
@@ -115,7 +117,7 @@ def test_walk_is_the_plain_loop(precision: Any) -> None:
     @jax.jit
     def walked(x: Array, centres: Array) -> Array:
         factor = stein.Mixture(centres, -1.0)
-        return walk(3, x, lambda n, t: scale * (1 + n) * score(t), (factor,), tilted_direction, optimiser)[0]
+        return svgd_loop(3, x, lambda n, t: scale * (1 + n) * score(t), (factor,), tilted_direction, optimiser)[0]
 
     theta, history = x, None
     for number in range(3):

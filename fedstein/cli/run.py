@@ -1,0 +1,210 @@
+"""The commands ``fedstein run`` and ``fedstein resume``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedstein.cli.progress import show_progress
+from fedstein.console import say
+from fedstein.data import Dataset
+from fedstein.errors import InputError
+from fedstein.runs import runner
+from fedstein.runs.config import Config, check_names, check_section, read_layers, resolve
+from fedstein.runs.config_sources import combine
+from fedstein.runs.federate import facts_of, load_dataset, prepare_run
+from fedstein.runs.folder import refuse_used
+from fedstein.runs.jax_setup import start_jax
+
+
+def read_config(
+    config_file: Path | None, settings: list[str], seed: int | None, preset: str | None = None
+) -> tuple[Config, Dataset]:
+    """Read the settings of a command and load its data.
+
+    Args:
+        config_file: A TOML file; None for none.
+        settings: The values of ``--set``.
+        seed: The value of ``--seed``.
+        preset: The value of ``--preset``.
+
+    Returns:
+        The full config and its data. Keys of the file that the command line has overridden are named on stderr.
+
+    Raises:
+        InputError: The settings, or the data, are wrong.
+    """
+    layers = read_layers(config_file, settings, seed, preset)
+    raw = combine(layers)
+    check_names(raw)
+    check_section("data", raw.get("data", {}))
+    layers = [(name, with_absolute_paths(layer)) for name, layer in layers]
+    dataset = load_dataset(combine(layers))
+    if dataset.target_name:  # a file: what was found out about it is spelt out
+        layers.append(("the data", {"data": {"target": dataset.target_name, "task": dataset.task}}))
+    config, notes = resolve(layers, facts_of(dataset))
+    for note in notes:
+        print(f"fedstein: note: {note}", file=sys.stderr)
+    return config, dataset
+
+
+def new_run(
+    config_file: Path | None,
+    settings: list[str],
+    seed: int | None,
+    preset: str | None,
+    out: Path | None,
+    quiet: bool,
+) -> None:
+    """Start a run, show its progress, and print its results.
+
+    Args:
+        config_file: The TOML file, or None.
+        settings: The values of ``--set``.
+        seed: The seed of the run, or None.
+        preset: The name of a preset, or None.
+        out: The run folder, or None to choose one.
+        quiet: Whether to print no progress.
+
+    Raises:
+        InputError: If the config, the data or the folder cannot be used.
+    """
+    config, dataset = read_config(config_file, settings, seed, preset)
+    require_local_engine(config)
+    folder = out or unused_folder(config)
+    refuse_used(folder)
+    start_jax(config)
+    run = prepare_run(config, dataset)
+    if not quiet:
+        say(headline(config))
+    with show_progress(config.rounds, quiet) as on_round:
+        summary = runner.start(run, folder, on_round)
+    if not quiet:
+        print_results(folder, summary)
+
+
+def require_local_engine(config: Config) -> None:
+    """Check that a config runs in this process.
+
+    Raises:
+        InputError: If the config needs nodes.
+    """
+    if config.engine.kind != "local":
+        raise InputError(
+            f"engine.kind = {config.engine.kind!r} needs nodes: use fedstein deploy demo to try it on this machine, or "
+            "fedstein deploy app for nodes elsewhere; fedstein run is for engine.kind = 'local'"
+        )
+
+
+def resume_run(path: Path, quiet: bool) -> None:
+    """Continue an interrupted run.
+
+    Args:
+        path: The run folder.
+        quiet: Whether to print no progress.
+
+    Raises:
+        InputError: If the folder holds no run that can continue.
+    """
+    folder, config = runner.open_run(path)
+    start_jax(config)
+
+    def announce(done: int, changes: list[str]) -> None:
+        for change in changes:
+            print(f"fedstein: note: {change}: the result may differ in the last bits", file=sys.stderr)
+        if not quiet:
+            say(f"continuing after round {done} of {config.rounds} in {path}")
+
+    with show_progress(config.rounds, quiet) as on_round:
+        summary = runner.resume(folder, config, announce, on_round)
+    if not quiet:
+        print_results(path, summary)
+
+
+def with_absolute_paths(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Make the paths in ``[data]`` absolute, so that the run can be resumed from any folder."""
+    data = raw.get("data", {})
+    whole = {key: str(Path(data[key]).expanduser().absolute()) for key in ("path", "test_path") if data.get(key)}
+    return {**raw, "data": {**data, **whole}} if whole else raw
+
+
+def unused_folder(config: Config, name: str = "") -> Path:
+    """Choose a run folder that does not exist yet.
+
+    Args:
+        config: The config of the run.
+        name: The name of the folder; by default ``<data>-<scheme>-seed<S>``.
+
+    Returns:
+        ``runs/<name>``, with a number appended if that exists.
+    """
+    base = Path("runs") / (name or f"{config.data.name}-{config.selection.kind}-seed{config.seed}")
+    number, path = 1, base
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def headline(config: Config) -> str:
+    """Describe a run in two lines."""
+    density, structure = getattr(config.sites, "density", ""), getattr(config.sites, "structure", "")
+    detail = f" ({density} density)" if density else f" ({structure})" if structure else ""
+    return (
+        f"{config.model.kind} on {config.data.name}: {config.partition.clients} clients ({config.partition.kind}), "
+        f"{config.rounds} rounds, seed {config.seed}\n"
+        f"{config.algorithm.kind} with {config.algorithm.particles} particles, {config.sites.kind} as sites{detail}, "
+        f"selection by {config.selection.kind}"
+    )
+
+
+def print_results(folder: Path, summary: dict[str, Any]) -> None:
+    """Print the results of a run and the place of its files.
+
+    Args:
+        folder: The run folder.
+        summary: The content of ``summary.json``.
+    """
+    grid = Table(box=None, header_style="bold", pad_edge=False)
+    grid.add_column("metric")
+    for column in ("last round", "last quarter, mean", "sd"):
+        grid.add_column(column, justify="right")
+    for metric, value in summary["final"].items():
+        if value is not None:
+            tail = summary["tail"][metric]
+            grid.add_row(metric, *(number(v) for v in (value, tail["mean"], tail["sd"])))
+    console = Console()
+    with console.capture() as table:
+        console.print(grid)
+    say(table.get().rstrip("\n"))
+    if settled := summary.get("settled"):
+        scores = ", ".join(f"{name} {number(settled[name])}" for name in ("accuracy", "rmse", "nll") if settled[name])
+        say(f"the posterior: the particles converged on prior and sites after the last round, {scores}")
+    rounds = summary["rounds"]
+    say(
+        f"{rounds} rounds in {summary['seconds']:.1f} s; per round {size(summary['bytes_down'] / rounds)} down, "
+        f"{size(summary['bytes_up'] / rounds)} up; every client selected at least once: "
+        f"{'yes' if min(summary['selected_counts']) else 'no'}"
+    )
+    if "evaluation" in summary:
+        say("every client evaluated the posterior on its held-out rows: see clients-evaluation.json and the report")
+    say(f"results: {folder}    figures: fedstein report {folder}")
+
+
+def number(value: float | None) -> str:
+    """Format a score with four decimals."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def size(count: float) -> str:
+    """Format a number of bytes."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,219 @@
+"""What a client computes, the same on every engine: its report, training and evaluation, each one compiled call.
+
+The compiled functions take the seed, the round and the client as arguments, so runs that differ only in these share
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from fedstein.data.shard import Shard, make_shard
+from fedstein.errors import InputError
+from fedstein.evaluation.metrics import BUILT_IN, Metric, Sums, no_sums
+from fedstein.evaluation.predictive import Predictive
+from fedstein.federation.channel import EVERYBODY, Wire
+from fedstein.federation.codecs import CODECS
+from fedstein.inference.expansion import expand
+from fedstein.inference.methods.base import Method, Training
+from fedstein.inference.natural import GaussianSite, read_request, site_message
+from fedstein.inference.schedule import Schedule, constant
+from fedstein.inference.sites.base import Arrays, Own, State
+from fedstein.inference.target import SharedTarget, SharedTerms, Target
+from fedstein.models.base import Model
+from fedstein.seeds import REPORT, START, TRAIN, stream
+from fedstein.selection.base import Scheme
+
+
+class HeldOut(NamedTuple):
+    """A client's held-out rows, ready to be predicted, and their labels or targets."""
+
+    predictive: Predictive
+    y: np.ndarray
+
+
+class Prepared(NamedTuple):
+    """What the clients of one process share in a round: terms of their targets, and what the scheme has prepared."""
+
+    terms: SharedTerms
+    of_scheme: Any
+
+
+class ClientProgram:
+    """Model, method and scheme as a client runs them. It holds no data: state and shard are passed in.
+
+    Messages come in and go out as they are on the wire; the program decodes and encodes them.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        method: Method,
+        scheme: Scheme,
+        *,
+        seed: int,
+        batch_size: int,
+        report_rows: int,
+        schedule: Schedule | None = None,
+        wire: Wire | None = None,
+        metrics: Sequence[Metric] = BUILT_IN,
+    ):
+        """
+        Args:
+            model: The model with the preparation of rows that this run needs.
+            method: The method.
+            scheme: The selection scheme.
+            seed: The seed of the run.
+            batch_size: Clients with no more rows than this use all of them in every step.
+            report_rows: Rows that a report looks at; 0 looks at all.
+            schedule: The factor on the step size by round.
+            wire: The codec of the run's messages; None writes arrays as they are.
+            metrics: What held-out rows are evaluated by.
+        """
+        self.model, self.method, self.scheme = model, method, scheme
+        self.seed, self.batch_size, self.report_rows = seed, batch_size, report_rows
+        self.schedule = schedule or constant(0)
+        self.wire = wire or Wire(CODECS["plain"], seed, "float32")
+        self.metrics = tuple(metrics)
+
+    @cached_property
+    def first_server(self) -> Arrays:
+        """The server's state before round 1. Every client can compute it from the seed."""
+        return self.method.init(stream(self.seed, START))
+
+    @cached_property
+    def first_state(self) -> State:
+        """The state of a client that has never trained: t_k = 1."""
+        return self.method.client_state(self.first_server)
+
+    def shard(self, x: np.ndarray, y: np.ndarray) -> Shard:
+        """A client's rows in the form that the compiled functions take."""
+        return make_shard(self.model.prepare(x), y)
+
+    def held_out(self, x: np.ndarray, y: np.ndarray) -> HeldOut:
+        """A client's held-out rows in the form that ``evaluate`` takes."""
+        return HeldOut(Predictive(self.model, x, alike=True), y)
+
+    def evaluate(self, particles: Array, held: HeldOut) -> Sums:
+        """The sums over held-out rows from which the metrics are computed."""
+        if not len(held.y):
+            return no_sums(self.model.task, self.metrics)
+        return held.predictive.sums(particles, held.y, self.metrics)
+
+    def rows_reported(self, rows: int) -> int:
+        """How many of a shard's rows a report differentiates."""
+        return min(self.report_rows, rows) if self.report_rows else rows
+
+    def prepare(self, round_index: int, broadcast: Arrays) -> Prepared:
+        """The part of a report that depends on the broadcast alone; clients in one process share it."""
+        received = self.wire.decode("broadcast", round_index, EVERYBODY, broadcast)
+        return _prepare(self.method, self.scheme, received)
+
+    def report(self, round_index: int, client: int, prepared: Prepared, state: Own | None, shard: Shard) -> Arrays:
+        """Step 2 of section III-A: the importance indicator, or what the server computes it from.
+
+        Args:
+            round_index: The round, from 1.
+            client: The client's id.
+            prepared: What ``prepare`` gave for this round's broadcast.
+            state: The client's state; None where it has never trained.
+            shard: The client's rows.
+
+        Returns:
+            The report as it travels.
+        """
+        rows = self.report_rows if self.report_rows < shard.rows else 0
+        self._refuse_cut(bool(rows), "selection.report_rows")
+        own = dict(state) if state else self.first_state
+        found = _report(self.method, self.scheme, rows, self._ids(round_index, client), prepared, own, shard)
+        return self.wire.encode("report", round_index, client, found)
+
+    def train(
+        self, round_index: int, client: int, assignment: Arrays, cached: Arrays, state: Own | None, shard: Shard
+    ) -> tuple[Arrays, State]:
+        """Steps 5 and 6: minimise the local free energy and refit the site.
+
+        Args:
+            round_index: The round, from 1.
+            client: The client's id.
+            assignment: What the server sent for training, as it travelled.
+            cached: This round's broadcast as it travelled, where part of it is used; else nothing.
+            state: The client's state; None where it has never trained.
+            shard: The client's rows.
+
+        Returns:
+            The update as it travels, and the client's private state; what the client shares is in the update.
+        """
+        received = {
+            **(self.wire.decode("broadcast", round_index, EVERYBODY, cached) if cached else {}),
+            **self.wire.decode("assignment", round_index, client, assignment),
+        }
+        use_all = int(shard.rows) <= self.batch_size
+        self._refuse_cut(not use_all, "algorithm.batch_size")
+        own = dict(state) if state else self.first_state
+        scale = self.schedule(round_index)
+        update, private = _train(self.method, use_all, self._ids(round_index, client), received, own, shard, scale)
+        return self.wire.encode("update", round_index, client, update), private
+
+    def expand(self, request: Arrays, shard: Shard) -> Arrays:
+        """Expand the client's likelihood to second order on average over q.
+
+        Args:
+            request: q as ``natural.expansion_request`` has it.
+            shard: The client's rows.
+
+        Returns:
+            The site as ``natural.site_message`` has it; not a number where the likelihood has no finite derivatives.
+        """
+        model, (mean, covariance) = self.method.spec.model, read_request(request)
+        try:
+            found = expand(model, shard, mean, covariance, temperature=self.method.spec.temperature, seed=self.seed)
+        except InputError:
+            found = GaussianSite(np.full(model.dim, np.nan), np.full((model.dim, model.dim), np.nan))
+        return site_message(found)
+
+    def state_after(self, round_index: int, client: int, update: Arrays, private: State) -> State:
+        """A client's whole state after training: its private part, and what it shares as the server received it."""
+        received = self.wire.decode("update", round_index, client, update)
+        return {**private, **{name: received[name] for name in self.method.shared}}
+
+    def _refuse_cut(self, cut: bool, key: str) -> None:
+        """The last line of defence: a run is refused before, wherever the numbers of rows are known."""
+        if cut and self.model.whole_shard:
+            raise InputError(f"model {self.model.name!r} needs all rows of a client in every step; raise {key}")
+
+    def _ids(self, round_index: int, client: int) -> np.ndarray:
+        return np.array([self.seed, round_index, client], np.uint32)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _prepare(method: Method, scheme: Scheme, received: Arrays) -> Prepared:
+    shared = SharedTarget(method.spec, received)
+    return Prepared(shared.terms(scheme.uses), scheme.prepare(shared))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _report(
+    method: Method, scheme: Scheme, rows: int, ids: Array, prepared: Prepared, state: State, shard: Shard
+) -> Arrays:
+    assert scheme.report is not None, f"{scheme.name} asks for no report"
+    key = stream(ids[0], REPORT, ids[1], ids[2])
+    return scheme.report(Target(method.spec, prepared.terms, key, state, shard, rows), prepared.of_scheme)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _train(
+    method: Method, use_all: bool, ids: Array, received: Arrays, state: State, shard: Shard, scale: Array
+) -> tuple[Arrays, State]:
+    return method.train(Training(stream(ids[0], TRAIN, ids[1], ids[2]), received, state, shard, use_all, scale))
+
+
+def compilations() -> int:
+    """How many programs this process has compiled for reports and training: constant after the first rounds."""
+    return sum(function._cache_size() for function in (_prepare, _report, _train))  # type: ignore[attr-defined]

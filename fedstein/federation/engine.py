@@ -1,0 +1,183 @@
+"""The contract of an engine: how the server reaches its clients. The round loop is the same on every engine.
+
+An engine owns no results. What the server has accepted of its clients is in the ``SiteTable`` of the run's state; an
+engine gets it with every request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from pydantic import Field
+
+from fedstein.evaluation.metrics import Sums
+from fedstein.federation.client import ClientProgram
+from fedstein.federation.site_table import SiteTable
+from fedstein.inference.sites.base import Arrays, State
+from fedstein.settings import Count, NonNegativeFloat, Positive, PositiveFloat, Settings
+
+BUDGET = 4096  # MiB
+
+
+class ClientInfo(NamedTuple):
+    """One line of ``clients.json``."""
+
+    id: int
+    name: str
+    rows: int
+
+
+class Trained(NamedTuple):
+    """A client's answer to an assignment: the update as it is on the wire, and its private state.
+
+    In process the private state is here, because this process plays the client. On a network it stays with the client,
+    and the mapping is empty.
+    """
+
+    update: Arrays
+    private: State
+
+
+class Engine(Protocol):
+    """How the round loop reaches clients. A reply that is missing, or None, is a client that did not answer."""
+
+    program: ClientProgram
+    remote: bool  # whether clients commit by what the last checkpoint says, so that every round needs one
+
+    @property
+    def clients(self) -> Sequence[ClientInfo]:
+        """Every client that takes part, by id."""
+        ...
+
+    @property
+    def state_template(self) -> State:
+        """The names, shapes and dtypes of the states that this engine's ``SiteTable`` holds."""
+        ...
+
+    def ask(
+        self, round_index: int, broadcast: Arrays, candidates: Sequence[int], sites: SiteTable
+    ) -> dict[int, Arrays]:
+        """Send the broadcast and collect the reports that arrive; both as they are on the wire."""
+        ...
+
+    def train(
+        self, round_index: int, client: int, assignment: Arrays, cached: Arrays, sites: SiteTable
+    ) -> Trained | None:
+        """Let a client train.
+
+        Args:
+            round_index: The round, from 1.
+            client: The client's id.
+            assignment: What goes to the client now, as it is on the wire.
+            cached: What the client has received already in this round, as it was on the wire; empty where nothing.
+            sites: What the server has accepted so far.
+
+        Returns:
+            The client's answer, or None where it did not answer.
+        """
+        ...
+
+    def commit(self, round_index: int, clients: Sequence[int]) -> None:
+        """The round is over, and the updates of these clients were accepted; what others had pending is dropped."""
+        ...
+
+    def evaluate(self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable) -> dict[int, Sums]:
+        """Send the particles; collect the sums that each client's held-out rows come to."""
+        ...
+
+    def expand(
+        self, round_index: int, mean: Any, covariance: Any, clients: Sequence[int], sites: SiteTable
+    ) -> dict[int, Arrays]:
+        """Send q = N(mean, covariance) and collect each client's expansion of its likelihood on average over q.
+
+        Args:
+            round_index: The last round.
+            mean: The mean of q, d.
+            covariance: Its covariance, d x d.
+            clients: The clients to ask.
+            sites: What the server has accepted so far.
+
+        Returns:
+            The sites of those that answered, as ``natural.site_message`` has them. The messages are not encoded.
+        """
+        ...
+
+    def left_out(self, round_index: int) -> frozenset[int]:
+        """Clients that are not asked in this round because of what they did in earlier ones."""
+        ...
+
+    def faults(self, round_index: int) -> dict[str, Any]:
+        """What went wrong in this round although it went on, by kind; empty where nothing did."""
+        ...
+
+    def memory(self) -> dict[str, Any]:
+        """What the engine must know again after a resume, as plain JSON."""
+        ...
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Take up what ``memory`` gave before a resume."""
+        ...
+
+
+class EngineSettings(Settings):
+    """The keys of ``[engine]`` that every engine has."""
+
+    kind: str = "local"
+    threads: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="Threads of the computation; 0 takes all cores. The same bits need the same number of threads.",
+    )
+    precision: Literal["float32", "float64"] = Field("float32", description="Floating point precision of the run.")
+    device: Literal["auto", "cpu", "gpu", "tpu"] = Field(
+        "auto",
+        description="Where JAX computes: what it finds best, or this device and no other. Only the CPU is tested.",
+    )
+    budget: Count = Field(
+        BUDGET,
+        description="MiB of memory for clients' rows, and as many for their sites; beyond that rows are cut from the "
+        "dataset again and sites wait on disk. 0 sets no limit. Results do not depend on it.",
+    )
+
+
+class LocalEngineSettings(EngineSettings):
+    """Settings of the engine that plays every client in one process."""
+
+
+class FlowerEngineSettings(EngineSettings):
+    """Settings of the engine that reaches clients over Flower."""
+
+    kind: str = "flower"
+    on_missing: Literal["wait", "proceed"] = Field(
+        "wait",
+        description="Whether clients that do not answer are asked again with the same keys until they do, so that the "
+        "result is that of a run without faults, or the round goes on without them.",
+    )
+    report_timeout: PositiveFloat = Field(
+        300.0, description="Seconds for reports; then the clients that have not sent one are asked again or left out."
+    )
+    train_timeout: PositiveFloat = Field(
+        900.0, description="Seconds for a training; then the same client is asked again, or the next one of the draw."
+    )
+    start_timeout: PositiveFloat = Field(300.0, description="Seconds to wait for all nodes before round 1.")
+    patience: NonNegativeFloat = Field(
+        1800.0, description="Seconds without any reply after which the run stops, to be resumed; 0 waits for ever."
+    )
+    offences: Positive = Field(3, description="Wrong replies after which a client is left out for some rounds.")
+    leave_out: Count = Field(10, description="Rounds for which such a client is left out.")
+
+
+class EngineKind(NamedTuple):
+    """An engine that a config can name."""
+
+    name: str
+    about: str
+    settings: type[EngineSettings]
+
+
+ENGINES: dict[str, EngineKind] = {
+    "local": EngineKind("local", "every client in this process", LocalEngineSettings),
+    "flower": EngineKind("flower", "clients on Flower nodes, which keep their own rows", FlowerEngineSettings),
+}

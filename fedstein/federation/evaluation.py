@@ -1,0 +1,122 @@
+"""How good the particles are: on the server's test rows, or on rows that every client holds out of its own.
+
+Clients send counts and sums, calibration bins included; no prediction and no row leaves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedstein.data import Dataset
+from fedstein.evaluation import metrics
+from fedstein.evaluation.metrics import BUILT_IN, Metric, Metrics, Sums
+from fedstein.evaluation.predictive import Predictive
+from fedstein.federation.channel import size_of
+from fedstein.federation.engine import ClientInfo, Engine
+from fedstein.federation.site_table import SiteTable
+from fedstein.models.base import Model
+
+
+class Reading(NamedTuple):
+    """What one evaluation found."""
+
+    sums: Sums  # over all rows
+    target_scale: float = 1.0
+    clients: Mapping[int, Sums] = {}  # of each client that answered; none where the server evaluates
+    asked: Sequence[int] = ()
+    bytes_down: int = 0
+    bytes_up: int = 0
+    measured: Sequence[Metric] = BUILT_IN  # what the sums are for
+
+    @property
+    def metrics(self) -> Metrics:
+        """Over all rows together."""
+        return metrics.metrics_of(self.sums, self.target_scale, self.measured)
+
+    @property
+    def reliability(self) -> list[dict[str, Any]] | None:
+        """The reliability curve; regression has none."""
+        return metrics.reliability_of(self.sums)
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """How many rows the clients evaluated, who is missing and what it cost; None where the server evaluates."""
+        if not self.asked:
+            return None
+        missing = [client for client in self.asked if client not in self.clients]
+        cost = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
+        return {"rows": int(self.sums["rows"]), "missing": missing, **cost}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its part of a line of ``rounds.jsonl``: the metrics and, from clients, ``evaluation``."""
+        return {**self.metrics, **({"evaluation": self.evaluation} if self.asked else {})}
+
+    def by_client(self, infos: Sequence[ClientInfo]) -> list[dict[str, Any]]:
+        """Id, name, held-out rows and metrics of each client that was asked; None where it did not answer."""
+        silent: dict[str, Any] = {"rows": None, **metrics.no_values(self.measured)}
+        entries = []
+        for info in infos:
+            if info.id in self.asked:
+                sums = self.clients.get(info.id)
+                found = silent if sums is None else self._scores(sums)
+                entries.append({"id": info.id, "name": info.name, **found})
+        return entries
+
+    def document(self, number: int, infos: Sequence[ClientInfo]) -> dict[str, Any]:
+        """``clients-evaluation.json``: everybody together, and each client by itself."""
+        return {"round": number, "together": self._scores(self.sums), "clients": self.by_client(infos)}
+
+    def _scores(self, sums: Sums) -> dict[str, Any]:
+        return {"rows": int(sums["rows"]), **metrics.metrics_of(sums, self.target_scale, self.measured)}
+
+
+# The round, the points whose predictions are averaged, the site table -> how good the predictions are.
+Evaluate = Callable[[int, Any, SiteTable], Reading]
+
+
+class Evaluation:
+    """On the dataset's test rows, by the server."""
+
+    def __init__(self, model: Model, dataset: Dataset, metrics: Sequence[Metric] = BUILT_IN):
+        self.dataset, self.metrics = dataset, metrics
+        self.predictive = Predictive(model, dataset.test_x)
+
+    def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Reading:
+        sums = self.predictive.sums(particles, self.dataset.test_y, self.metrics)
+        return Reading(sums, self.dataset.target_scale, measured=self.metrics)
+
+
+class ClientEvaluation:
+    """By the clients, each on its own held-out rows; those that are barred are not asked."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        task: str,
+        target_scale: float = 1.0,
+        barred: frozenset[int] = frozenset(),
+        metrics: Sequence[Metric] = BUILT_IN,
+    ):
+        self.engine, self.task, self.target_scale, self.barred = engine, task, target_scale, barred
+        self.metrics = metrics  # those of the engine's program
+
+    def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Reading:
+        asked = [info.id for info in self.engine.clients if info.id not in self.barred]
+        found = self.engine.evaluate(round_index, particles, asked, sites)
+        replies = {client: found[client] for client in asked if client in found}  # the order of the sum is fixed
+        return Reading(
+            sums=metrics.add_sums(self.task, replies.values(), self.metrics),
+            target_scale=self.target_scale,
+            clients=replies,
+            asked=asked,
+            bytes_down=len(asked) * size_of({"particles": particles}),
+            bytes_up=sum(size_of(sums) for sums in replies.values()),
+            measured=self.metrics,
+        )
+
+
+def unmeasured(round_index: int, particles: Any, sites: SiteTable) -> Reading:
+    """For rounds that have no rows to be evaluated on: every metric is None."""
+    return Reading(metrics.no_sums("classification"))

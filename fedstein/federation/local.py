@@ -1,0 +1,93 @@
+"""The in-process engine: every client's rows in this process, one compiled call after another.
+
+Clients are never vmapped together: that gives other bits, and on a CPU it is no faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedstein.data.shard import Shard
+from fedstein.evaluation.metrics import Sums
+from fedstein.federation.client import ClientProgram, HeldOut
+from fedstein.federation.engine import ClientInfo, Trained
+from fedstein.federation.site_table import SiteTable
+from fedstein.inference.natural import expansion_request, implausible_site
+from fedstein.inference.sites.base import Arrays, State
+
+# Clients whose rows are made before their reports are started: beside a running report NumPy takes five times as long.
+GROUP = 50
+
+
+class LocalEngine:
+    """Plays every client in this process. Their states are in the site table; here are only their rows."""
+
+    remote = False
+
+    def __init__(
+        self,
+        program: ClientProgram,
+        shards: Sequence[Shard],
+        names: Sequence[str] | None = None,
+        held: Sequence[HeldOut] = (),
+        sizes: Sequence[int] | None = None,
+    ):
+        """
+        Args:
+            program: What clients compute.
+            shards: Every client's rows; they may be made when they are asked for.
+            names: The clients' names.
+            held: Every client's held-out rows, where clients evaluate.
+            sizes: How many rows each client has, where asking a shard for it would make the shard.
+        """
+        self.program, self.shards, self.held = program, shards, list(held)
+        sizes = [int(shard.rows) for shard in shards] if sizes is None else sizes
+        self.clients = [ClientInfo(k, names[k] if names else f"client-{k}", rows) for k, rows in enumerate(sizes)]
+
+    @property
+    def state_template(self) -> State:
+        return self.program.first_state
+
+    def ask(
+        self, round_index: int, broadcast: Arrays, candidates: Sequence[int], sites: SiteTable
+    ) -> dict[int, Arrays]:
+        prepared, reports = None, {}
+        for start in range(0, len(candidates), GROUP):
+            shards = {k: self.shards[k] for k in candidates[start : start + GROUP]}
+            if prepared is None:
+                prepared = self.program.prepare(round_index, broadcast)
+            for k, shard in shards.items():
+                reports[k] = self.program.report(round_index, k, prepared, sites.get(k), shard)
+        return reports
+
+    def train(
+        self, round_index: int, client: int, assignment: Arrays, cached: Arrays, sites: SiteTable
+    ) -> Trained | None:
+        state, shard = sites.get(client), self.shards[client]
+        return Trained(*self.program.train(round_index, client, assignment, cached, state, shard))
+
+    def commit(self, round_index: int, clients: Sequence[int]) -> None:
+        """There is nothing to commit: clients in this process have no memory of their own."""
+
+    def evaluate(self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable) -> dict[int, Sums]:
+        return {k: self.program.evaluate(particles, self.held[k]) for k in clients}
+
+    def expand(
+        self, round_index: int, mean: Any, covariance: Any, clients: Sequence[int], sites: SiteTable
+    ) -> dict[int, Arrays]:
+        request = expansion_request(mean, covariance)
+        found = {k: self.program.expand(request, self.shards[k]) for k in clients}
+        return {k: site for k, site in found.items() if not implausible_site(site)}
+
+    def left_out(self, round_index: int) -> frozenset[int]:
+        return frozenset()
+
+    def faults(self, round_index: int) -> dict[str, Any]:
+        return {}
+
+    def memory(self) -> dict[str, Any]:
+        return {}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        pass

@@ -1,0 +1,255 @@
+"""The only round loop: broadcast, report, choose, assign, update, apply. It knows no scheme or method by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein.errors import FedsteinError
+from fedstein.evaluation.metrics import no_values
+from fedstein.federation.channel import Channel
+from fedstein.federation.client import ClientProgram
+from fedstein.federation.engine import Engine
+from fedstein.federation.evaluation import Evaluate
+from fedstein.federation.records import RoundRecord
+from fedstein.federation.site_table import SiteTable
+from fedstein.federation.spill_cache import SpillCache
+from fedstein.inference.methods.base import Method
+from fedstein.inference.sites.base import Arrays, State
+from fedstein.seeds import CHOOSE, POOL, uniforms
+from fedstein.selection.base import SCORE, Draw, Scheme
+from fedstein.selection.draws import capped_at_median
+
+
+class RunState(NamedTuple):
+    """All that the next round needs."""
+
+    round: int  # rounds done
+    server: Arrays  # the method's own
+    sites: SiteTable
+    memory: dict[str, Any]  # the scheme's, plain JSON
+
+
+class RoundContext(NamedTuple):
+    """What every round of a run has in common."""
+
+    program: ClientProgram
+    engine: Engine
+    channel: Channel
+    evaluate: Evaluate
+    seed: int
+    rounds: int
+    per_round: int
+    pool: int
+    evaluate_every: int
+    total_every: int  # rounds after which the sums of the sites are computed afresh
+    budget: int = 0  # bytes of memory for sites; 0 sets no limit
+    barred: frozenset[int] = frozenset()  # clients that take no part
+    renew: bool = False  # whether reports that are scores renew the sites of their senders
+    max_ratio: float = 0.0  # times the median of a round: what an indicator is cut at; 0 cuts nothing
+
+    @property
+    def method(self) -> Method:
+        return self.program.method
+
+    @property
+    def scheme(self) -> Scheme:
+        return self.program.scheme
+
+    def empty_sites(self) -> SiteTable:
+        """The site table before any client has trained."""
+        return SiteTable(self.method.shared, SpillCache(self.budget))
+
+
+class Asked(NamedTuple):
+    """What came of asking the candidates."""
+
+    values: list[float | None] | None  # the indicators, aligned with the candidates; None where nobody is asked
+    reports: dict[int, Arrays]  # the reports that count
+    row_gradients: int
+
+
+class TrainedRound(NamedTuple):
+    """What came of the training of a round."""
+
+    server: Arrays
+    selected: list[int]
+    failed: list[int]
+    states: dict[int, State]
+    row_gradients: dict[str, int]
+
+
+def first(context: RoundContext) -> RunState:
+    """The state before round 1."""
+    memory = context.scheme.first(context.seed, len(context.engine.clients))
+    return RunState(0, context.program.first_server, context.empty_sites(), memory)
+
+
+def play(context: RoundContext, state: RunState) -> Iterator[tuple[RunState, RoundRecord]]:
+    """Play rounds until the last.
+
+    Args:
+        context: What every round has in common.
+        state: Where to go on.
+
+    Yields:
+        The state after each round, and its record.
+
+    Raises:
+        FedsteinError: Nobody trained in a round, or numbers were not finite. The state before it is still valid.
+    """
+    while state.round < context.rounds:
+        state, record = play_round(context, state)
+        yield state, record
+
+
+def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundRecord]:
+    """One round of section III-A."""
+    began, round_index, channel = time.perf_counter(), state.round + 1, context.channel
+    channel.begin(round_index)
+    candidates = pick_candidates(context, round_index)
+    asked = ask_candidates(context, round_index, state, candidates)
+    counted, cut = (None, []) if asked.values is None else capped_at_median(asked.values, context.max_ratio)
+    believed = {k: report for k, report in asked.reports.items() if k not in {candidates[i] for i in cut}}
+    asked = asked._replace(reports={})  # each report may be as large as the particles
+    if context.renew:
+        state = renew_sites(context, state, believed)
+    del believed
+    numbers = uniforms(context.seed, CHOOSE, round_index, count=len(candidates))
+    drawn: Draw = context.scheme.draw(state.memory, candidates, counted, numbers)
+    trained = train_drawn(context, round_index, state, drawn.order)
+    if not trained.selected:
+        raise nobody_trained(round_index, trained.failed)
+    context.engine.commit(round_index, trained.selected)
+    server, sites = trained.server, state.sites.replace(trained.states)
+    if round_index % context.total_every == 0:
+        server = {**server, **context.method.spec.site.sums.total(sites.accepted)}  # running sums would drift
+    memory = context.scheme.after(state.memory, trained.selected, context.seed, len(context.engine.clients))
+    after = RunState(round_index, server, sites, memory)
+    due = round_index == context.rounds or round_index % context.evaluate_every == 0
+    reading = context.evaluate(round_index, context.method.posterior(server), sites) if due else None
+    record = RoundRecord(
+        round=round_index,
+        selected=trained.selected,
+        failed=trained.failed,
+        candidates=len(candidates),
+        candidate_ids=candidates if len(candidates) < len(context.engine.clients) else None,
+        probabilities=drawn.probabilities,
+        reports=asked.values,
+        faults=faults_of(context, round_index, [candidates[i] for i in cut]),
+        metrics=reading.metrics if reading is not None else no_values(context.program.metrics),
+        evaluation=reading.evaluation if reading is not None else None,
+        bytes_down=channel.down,
+        bytes_up=channel.up,
+        row_gradients={**trained.row_gradients, "report": asked.row_gradients},
+        seconds=time.perf_counter() - began,
+    )
+    return after, record
+
+
+def pick_candidates(context: RoundContext, round_index: int) -> list[int]:
+    """All clients, or a pool of them drawn at random; never the barred ones, nor those that the engine leaves out."""
+    absent = context.barred | context.engine.left_out(round_index)
+    everyone = [client.id for client in context.engine.clients if client.id not in absent]
+    if not context.pool or context.pool >= len(everyone):
+        return everyone
+    draws = uniforms(context.seed, POOL, round_index, count=len(everyone))
+    return sorted(everyone[i] for i in np.argsort(draws)[: context.pool])
+
+
+def ask_candidates(context: RoundContext, round_index: int, state: RunState, candidates: Sequence[int]) -> Asked:
+    """Steps 1 to 3: broadcast, collect reports, compute indicators. Reports that are not finite do not count."""
+    scheme, channel = context.scheme, context.channel
+    if scheme.report is None or scheme.indicators is None:
+        return Asked(None, {}, 0)
+    broadcast = channel.broadcast(context.method.broadcast(state.server, scheme.uses), candidates)
+    replies = context.engine.ask(round_index, broadcast.wire, candidates, state.sites)
+    reports = {k: channel.receive("report", k, reply) for k, reply in replies.items()}
+    sound = [k for k in candidates if k in reports and is_finite(reports[k])]
+    found = scheme.indicators(broadcast.received, [reports[k] for k in sound]) if sound else []
+    values = {k: value for k, value in zip(sound, found, strict=True) if np.isfinite(value)}
+    rows = sum(context.program.rows_reported(context.engine.clients[k].rows) for k in reports)
+    work = rows * broadcast.received["particles"].shape[0]
+    return Asked([values.get(k) for k in candidates], {k: reports[k] for k in values}, work)
+
+
+def renew_sites(context: RoundContext, state: RunState, reports: Mapping[int, Arrays]) -> RunState:
+    """The state with sites expanded at the present particles, for the clients whose reports are their scores there."""
+    renew = context.method.spec.site.sums.renew
+    assert renew is not None, "the config refuses to renew sites that cannot be renewed"
+    scores = {k: report[SCORE] for k, report in reports.items() if k in state.sites}
+    sums, renewed = renew(state.server, state.sites.accepted, scores)
+    return state._replace(server={**state.server, **sums}, sites=state.sites.renew(renewed))
+
+
+def train_drawn(context: RoundContext, round_index: int, state: RunState, order: Sequence[int]) -> TrainedRound:
+    """Steps 4 to 6: clients in drawn order until enough have trained.
+
+    In a sequential method each client starts from what the one before has handed on. In a parallel one all start alike,
+    and the server applies their updates together.
+    """
+    method, engine, channel = context.method, context.engine, context.channel
+    server, accepted, scale = state.server, state.sites.accepted, context.program.schedule(round_index)
+    selected: list[int] = []
+    failed: list[int] = []
+    updates: dict[int, Arrays] = {}
+    states: dict[int, State] = {}
+    work = {"train": 0, "site": 0}
+    for client in order:
+        if len(selected) == context.per_round:
+            break
+        assignment, cached = channel.assignment(client, method.assign(server, accepted.get(client)))
+        reply = engine.train(round_index, client, assignment, cached, state.sites)
+        if reply is None:
+            failed.append(client)
+            continue
+        update = channel.receive("update", client, reply.update)
+        if not is_finite(update):
+            raise diverged(round_index, f"client {client}")
+        selected.append(client)
+        states[client] = {**reply.private, **{name: update[name] for name in method.shared}}
+        if method.sequential:
+            server = method.apply(server, accepted, {client: update}, scale)
+        else:
+            updates[client] = update
+        for kind, amount in method.row_gradients(engine.clients[client].rows).items():
+            work[kind] += amount
+    if updates:
+        server = method.apply(server, accepted, updates, scale)
+        if not is_finite(server):
+            raise diverged(round_index, "the server")
+    return TrainedRound(server, selected, failed, states, work)
+
+
+def is_finite(arrays: Arrays) -> bool:
+    """Whether every number of a message is finite. It is checked on the host, where nothing has to be compiled."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = (np.asarray(array) for array in arrays.values())
+        return all(bool(np.isfinite(np.sum(array)) or np.all(np.isfinite(array))) for array in found)
+
+
+def faults_of(context: RoundContext, round_index: int, capped: Sequence[int]) -> dict[str, Any] | None:
+    """What went wrong in a round that went on all the same; None where nothing did."""
+    found = {**context.engine.faults(round_index), "capped": list(capped)}
+    return {kind: clients for kind, clients in found.items() if clients} or None
+
+
+def nobody_trained(round_index: int, failed: Sequence[int]) -> FedsteinError:
+    """The error for a round in which every client that was asked failed."""
+    who = f"clients {', '.join(map(str, failed))} were asked and none" if failed else "there was nobody to ask, so none"
+    return FedsteinError(
+        f"round {round_index}: {who} trained; see which nodes are up and what their logs say, then resume: the rounds "
+        "before it and their checkpoint are kept"
+    )
+
+
+def diverged(round_index: int, who: str) -> FedsteinError:
+    """The error for training that produced a NaN or an infinity."""
+    return FedsteinError(
+        f"round {round_index}: {who} returned particles that are not finite (NaN or infinity); the likely cause is a "
+        "step size that is too large (algorithm.step_size) or features on very different scales; the rounds before it "
+        "and their checkpoint are kept"
+    )

@@ -1,0 +1,98 @@
+"""The site table: what the server has accepted of each client, within a budget of memory.
+
+A table is never changed in place: a round makes the next one from it, so a round that fails leaves no trace. Entries
+that have not changed are the same objects in both, which is how a checkpoint knows what it has to write. In process an
+entry is the client's whole state, because this process plays the client; on a network it is the part that the client
+shares with the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedstein.federation.spill_cache import SpillCache
+from fedstein.inference.sites.base import Arrays
+
+
+class SharedPart(Mapping[str, Array]):
+    """The arrays of a state that the server has accepted, read from the state when they are asked for."""
+
+    def __init__(self, state: Mapping[str, Array], names: tuple[str, ...]):
+        self._state, self._names = state, names
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._state[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class SiteTable(Mapping[int, Mapping[str, Array]]):
+    """Client id -> state, for the clients that have trained."""
+
+    def __init__(
+        self,
+        shared: tuple[str, ...],
+        cache: SpillCache | None = None,
+        entries: Mapping[int, Mapping[str, Array]] | None = None,
+    ):
+        """
+        Args:
+            shared: The arrays of a state that the server has accepted and that methods may read.
+            cache: Keeps states within a budget of memory; None keeps all of them in memory.
+            entries: States that the cache keeps already.
+        """
+        self.shared, self.cache = shared, cache or SpillCache()
+        self._entries = dict(entries or {})
+
+    def __getitem__(self, client: int) -> Mapping[str, Array]:
+        return self._entries[client]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def accepted(self) -> Mapping[int, Mapping[str, Array]]:
+        """What methods read: of every client that has trained, the arrays that it shares."""
+        return {client: SharedPart(state, self.shared) for client, state in self._entries.items()}
+
+    def replace(self, states: Mapping[int, Mapping[str, Array]]) -> SiteTable:
+        """A table with these states in the place of the clients' old ones.
+
+        Args:
+            states: Whole states by client.
+
+        Returns:
+            The new table; this one stays as it is.
+        """
+        fresh = {client: self.cache.keep(state) for client, state in states.items()}
+        return SiteTable(self.shared, self.cache, {**self._entries, **fresh})
+
+    def renew(self, arrays: Mapping[int, Arrays]) -> SiteTable:
+        """A table in which some arrays of some clients' states are replaced by what the server has computed."""
+        # As JAX arrays, like all of a state: NumPy arrays would make a second compiled program.
+        fresh = {
+            client: {**self._entries[client], **{name: jnp.asarray(array) for name, array in new.items()}}
+            for client, new in arrays.items()
+        }
+        return self.replace(fresh)
+
+    def without(self, client: int) -> SiteTable:
+        """A table that knows nothing of the client."""
+        return SiteTable(self.shared, self.cache, {k: state for k, state in self._entries.items() if k != client})
+
+    def changed_since(self, earlier: SiteTable | None) -> list[int]:
+        """The clients whose states are not those of the earlier table, sorted."""
+        known = earlier._entries if earlier is not None else {}
+        return sorted(client for client, state in self._entries.items() if known.get(client) is not state)

@@ -1,0 +1,1 @@
+"""Starting a deployment: app folders, certificates, commands, and fleets of processes for trials and tests."""

@@ -1,0 +1,38 @@
+"""What a fleet of processes knows of its link and its nodes, and how a start can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from fedstein.errors import FedsteinError
+
+
+class Tls(NamedTuple):
+    """The files of an encrypted link."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def of(cls, folder: Path) -> Tls:
+        """The files of a folder that ``fedstein deploy certs`` has written."""
+        return cls(*((folder / name).resolve() for name in ("ca.crt", "link.crt", "link.key")))
+
+
+class Node(NamedTuple):
+    """How a node was started, to start it again."""
+
+    settings: Path
+    key: Path | None
+    plain: bool
+    through: str | None
+
+
+class EndedEarly(FedsteinError):
+    """A program ended before it was ready."""
+
+
+class PortTaken(EndedEarly):
+    """Another program listens on the port that was free a moment ago."""

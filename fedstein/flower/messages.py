@@ -1,0 +1,197 @@
+"""What travels between server and nodes: a head of plain values and named arrays. Nothing here knows Flower.
+
+Arrays are raw little-endian bytes with their dtype and shape beside them. There is no pickle and nothing to execute.
+Whatever arrives is checked: names, dtypes, shapes, lengths, and that numbers are finite. What does not pass raises
+``InvalidMessage``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein.errors import FedsteinError
+from fedstein.inference.sites.base import Arrays
+
+FORMAT = 1
+DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+LARGEST = 2**40  # bytes of one array: more than this is nonsense
+MOST_AXES = 8
+# Prefixes of arrays that come along with a request: the run's set-up, the client's own site, and this round's broadcast
+# where the client no longer holds it.
+SETUP, RESTORE, HELD = "setup/", "restore/", "held/"
+
+Head = dict[str, Any]  # str, int, float and bool
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name -> shape, dtype
+Check = Callable[[Arrays], str]  # what is wrong with arrays of the right shapes; empty where nothing is
+
+
+class InvalidMessage(FedsteinError):
+    """A message that is not what was asked for. The text says why."""
+
+
+class Envelope(NamedTuple):
+    """One message, in either direction."""
+
+    head: Head
+    arrays: Arrays
+
+
+class RawArray(NamedTuple):
+    """An array as it is on the wire."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def to_raw(array: Any) -> RawArray:
+    """Write an array as it travels.
+
+    Args:
+        array: A NumPy or JAX array.
+
+    Returns:
+        Its dtype, its shape and its little-endian bytes.
+
+    Raises:
+        TypeError: The dtype is none of ``DTYPES``.
+    """
+    plain = np.asarray(array, order="C")
+    if plain.dtype.name not in DTYPES:
+        raise TypeError(f"arrays of {plain.dtype} do not travel; expected one of {', '.join(DTYPES)}")
+    return RawArray(plain.dtype.name, plain.shape, plain.astype(plain.dtype.newbyteorder("<"), copy=False).tobytes())
+
+
+def from_raw(name: str, raw: RawArray) -> np.ndarray:
+    """Read an array as it travelled.
+
+    Args:
+        name: The array's name, for messages.
+        raw: What arrived.
+
+    Returns:
+        The array.
+
+    Raises:
+        InvalidMessage: The dtype or the shape is invalid, or the number of bytes does not belong to them.
+    """
+    if raw.dtype not in DTYPES:
+        raise InvalidMessage(f"array {name!r} has dtype {raw.dtype!r}; expected one of {', '.join(DTYPES)}")
+    sizes = all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= LARGEST for n in raw.shape)
+    if not sizes or len(raw.shape) > MOST_AXES:
+        raise InvalidMessage(f"array {name!r} has an invalid shape {raw.shape!r:.80}")
+    dtype = np.dtype(raw.dtype)
+    expected = math.prod(raw.shape) * dtype.itemsize
+    if expected > LARGEST or len(raw.data) != expected:
+        raise InvalidMessage(f"array {name!r} of {raw.dtype} {raw.shape} needs {expected} bytes, got {len(raw.data)}")
+    try:
+        return np.frombuffer(raw.data, dtype.newbyteorder("<")).astype(dtype).reshape(raw.shape)
+    except ValueError as error:  # no bytes, and sizes whose product is beyond NumPy
+        raise InvalidMessage(f"array {name!r} of {raw.dtype} {raw.shape} cannot be made: {error}") from None
+
+
+def digest(arrays: Arrays) -> str:
+    """Compute one checksum of named arrays.
+
+    Args:
+        arrays: Arrays by name. Their order makes no difference.
+
+    Returns:
+        A SHA-256 in hexadecimal digits; it changes with every name, dtype, shape and byte.
+    """
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        raw = to_raw(arrays[name])
+        found.update(f"{name} {raw.dtype} {raw.shape};".encode())
+        found.update(raw.data)
+    return found.hexdigest()
+
+
+def shapes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shape and the dtype of each array, in the form that ``check_arrays`` takes."""
+    return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
+
+
+def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -> None:
+    """Check the arrays of a message.
+
+    Args:
+        arrays: What arrived.
+        expected: The names, shapes and dtypes that it must have.
+        check: Says what else is wrong with the arrays. Without it every number must be finite.
+
+    Raises:
+        InvalidMessage: Something is not as expected.
+    """
+    if set(arrays) != set(expected):
+        raise InvalidMessage(f"expected arrays {sorted(expected)}, got {sorted(arrays)}")
+    for name, (shape, dtype) in expected.items():
+        array = arrays[name]
+        if array.shape != shape or array.dtype.name != dtype:
+            raise InvalidMessage(f"expected {name!r} as {dtype} {shape}, got {array.dtype.name} {array.shape}")
+        if check is None and not np.isfinite(array).all():
+            raise InvalidMessage(f"{name!r} holds numbers that are not finite (NaN or infinity)")
+    if check is not None and (problem := check(arrays)):
+        raise InvalidMessage(problem)
+
+
+def along(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays of a message whose names have the prefix, under their names without it."""
+    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def main_part(arrays: Arrays) -> Arrays:
+    """The arrays of a message that are the request itself: those whose names have no prefix."""
+    return {name: array for name, array in arrays.items() if not name.startswith((SETUP, RESTORE, HELD))}
+
+
+def value(head: Head, key: str, kind: type) -> Any:
+    """Read an entry of a head.
+
+    Args:
+        head: The head.
+        key: The entry's name.
+        kind: The type that it must have.
+
+    Returns:
+        The entry's value.
+
+    Raises:
+        InvalidMessage: The entry is missing or has another type.
+    """
+    found = head.get(key)
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise InvalidMessage(f"expected {key!r} as {kind.__name__} in the head, got {found!r:.80}")
+    return found
+
+
+def check_reply(request: Envelope, reply: Envelope) -> None:
+    """Check that a reply belongs to the request: the same format, run, round, client and kind.
+
+    Args:
+        request: What was sent.
+        reply: What came back.
+
+    Raises:
+        InvalidMessage: It is the reply to something else, or has no known status.
+    """
+    for key in ("format", "run", "kind", "round", "client"):
+        if reply.head.get(key) != request.head[key] or isinstance(reply.head.get(key), bool):
+            raise InvalidMessage(f"expected a reply with {key} {request.head[key]!r}, got {reply.head.get(key)!r:.80}")
+    status = value(reply.head, "status", str)
+    if status not in STATUSES:
+        raise InvalidMessage(f"expected a status out of {', '.join(STATUSES)}, got {status!r:.80}")
+
+
+OK, NEEDS_SETUP, NEEDS_HELD, OUT_OF_SYNC, REFUSED = STATUSES = (
+    "ok",
+    "needs-setup",  # the node does not have the set-up arrays of the run
+    "needs-held",  # the node no longer has the broadcast that it was thought to hold
+    "out-of-sync",  # the node's site is not the one that the server accepted last
+    "refused",  # the node cannot take part; the reason is in the head
+)

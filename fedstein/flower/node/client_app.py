@@ -1,0 +1,63 @@
+"""Flower's ClientApp: it calls ``handle``. A SuperNode starts a new process for every message."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedstein.flower.records import array_record, from_record, to_record
+
+app = ClientApp()
+
+
+def answer(message: Message, context: Context) -> Message:
+    """Answer a request, with JAX's threads and precision as the server has them.
+
+    Args:
+        message: The request.
+        context: Flower's context, with the node config of the SuperNode.
+
+    Returns:
+        The reply.
+
+    Raises:
+        FedsteinError: The node config is wrong, or the message cannot be read. Flower reports it to the server.
+    """
+    request = from_record(message.content)
+    start_computing(request.head.get("config", ""), str(context.node_config.get("state-dir", "")))
+    from fedstein.flower.node.handlers import handle
+    from fedstein.flower.node.rows import read_node
+
+    reply = handle(request, read_node(context.node_config))
+    return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)
+
+
+def start_computing(config: str, state_dir: str) -> None:
+    """Set JAX's threads, precision and compilation cache, before JAX makes its first array.
+
+    Args:
+        config: The server's config as TOML. One that cannot be read changes nothing; the reply will say so.
+        state_dir: The node's state folder, for the compilation cache; empty for none.
+    """
+    try:
+        engine = tomllib.loads(config).get("engine", {})
+        threads, precision = int(engine.get("threads", 1)), str(engine.get("precision", "float32"))
+    except (tomllib.TOMLDecodeError, TypeError, ValueError):  # the handler says what is wrong with it
+        return
+    os.environ["NPROC"] = str(threads)
+    if state_dir:  # programs are compiled once a node, not once a message
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(state_dir).expanduser().absolute() / "jax-cache"))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    import jax
+
+    jax.config.update("jax_enable_x64", precision == "float64")
+
+
+app.query()(answer)
+app.train()(answer)
+app.evaluate()(answer)

@@ -1,0 +1,278 @@
+"""What a node does with a request: load its rows, bring its site in line with the server's, compute, reply.
+
+Nothing here knows Flower. Whatever a node needs between requests is in its state folder, because every request may be
+handled by a new process.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from functools import lru_cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedstein import data
+from fedstein.data.basis import moments
+from fedstein.errors import FedsteinError
+from fedstein.federation.client import ClientProgram
+from fedstein.flower.messages import (
+    FORMAT,
+    HELD,
+    NEEDS_HELD,
+    NEEDS_SETUP,
+    OK,
+    OUT_OF_SYNC,
+    REFUSED,
+    RESTORE,
+    SETUP,
+    Envelope,
+    Head,
+    InvalidMessage,
+    along,
+    check_arrays,
+    digest,
+    main_part,
+    value,
+)
+from fedstein.flower.node.rows import Node, Rows, load_rows
+from fedstein.flower.node.store import Kept, OutOfSync, Store
+from fedstein.inference.sites.base import Arrays
+from fedstein.registry import only_plugins
+from fedstein.runs.build import build_model, program_in
+from fedstein.runs.config import Config, whole_config
+from fedstein.runs.jax_setup import use_device
+
+BASIS = ("u", "v", "t")  # the set-up arrays that are the rotation of the inputs
+
+
+class Missing(FedsteinError):
+    """The node lacks arrays that the server must send again; the text is the status to reply."""
+
+
+def handle(request: Envelope, node: Node) -> Envelope:
+    """Answer a request.
+
+    Args:
+        request: What the server sent.
+        node: What the node's operator says of it. Plug-ins that the operator has not listed are not imported.
+
+    Returns:
+        The reply. Where the node cannot do what it was asked, the reply says so, with the reason.
+    """
+    head = request.head
+    reply: Head = {key: head.get(key) for key in ("run", "kind", "round", "client")}
+    reply = {"format": FORMAT, **{k: v for k, v in reply.items() if v is not None}, "name": node.name}
+    try:
+        with only_plugins(node.plugins):
+            found, arrays = answer(request, node)
+    except Missing as error:
+        return Envelope({**reply, "status": str(error)}, {})
+    except OutOfSync as error:
+        return Envelope({**reply, "status": OUT_OF_SYNC, "reason": str(error)}, {})
+    except FedsteinError as error:
+        return Envelope({**reply, "status": REFUSED, "reason": str(error)}, {})
+    return Envelope({**reply, "status": OK, **found}, arrays)
+
+
+def answer(request: Envelope, node: Node) -> tuple[Head, Arrays]:
+    """Answer a request by the handler of its kind.
+
+    Args:
+        request: What the server sent.
+        node: What the node's operator says of it.
+
+    Returns:
+        Entries of the reply's head, and its arrays.
+
+    Raises:
+        Missing: The server must send arrays again.
+        OutOfSync: The node does not have the site that the server accepted last.
+        FedsteinError: The node cannot do what it was asked; the text says why.
+    """
+    head = request.head
+    if head.get("format") != FORMAT:
+        raise InvalidMessage(
+            f"the server speaks format {head.get('format')!r}, this node {FORMAT}; install the same version"
+        )
+    kind = value(head, "kind", str)
+    if kind not in HANDLERS:
+        raise InvalidMessage(f"unknown request {kind!r}; expected one of {', '.join(HANDLERS)}")
+    config = read_config(value(head, "config", str), node.plugins)
+    use_device(config.engine.device)
+    return HANDLERS[kind](request, config, node)
+
+
+@lru_cache(maxsize=4)
+def read_config(text: str, plugins: tuple[str, ...]) -> Config:
+    """Read the config that the server sent.
+
+    Args:
+        text: TOML.
+        plugins: The plug-ins that the node allows; part of the key under which the config is cached.
+
+    Returns:
+        The config.
+
+    Raises:
+        FedsteinError: It is not the config of a run, or names a plug-in that is not allowed.
+    """
+    try:
+        return whole_config(tomllib.loads(text), "what the server sent")
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidMessage(f"the server's config is not TOML: {error}") from None
+
+
+def open_store(request: Envelope, node: Node) -> Store:
+    """The node's state for the run and the client of the request.
+
+    Raises:
+        InvalidMessage: The request names no proper run, or a client that this node does not play.
+    """
+    run, client = value(request.head, "run", str), value(request.head, "client", int)
+    if not run.isalnum() or len(run) > 64:
+        raise InvalidMessage(f"expected the name of a run in letters and digits, got {run!r:.80}")
+    if node.partition is not None and client != node.partition:
+        raise InvalidMessage(f"this node plays client {node.partition}, the request is for client {client}")
+    return Store(node.state_dir, run, client)
+
+
+def set_up(request: Envelope, store: Store) -> Arrays:
+    """The arrays that the run was set up with: how rows are scaled, and the basis of the inputs.
+
+    Raises:
+        Missing: The node does not have them, and they did not come with the request.
+    """
+    receipt = value(request.head, "setup", str)
+    if not receipt:
+        return {}
+    if (sent := along(request.arrays, SETUP)) and digest(sent) == receipt:
+        store.keep("setup", sent)
+        return sent
+    arrays = store.kept("setup", receipt)
+    if arrays is None:
+        raise Missing(NEEDS_SETUP)
+    return arrays
+
+
+def prepare(request: Envelope, config: Config, node: Node, store: Store) -> tuple[ClientProgram, Rows]:
+    """What this client computes, and its rows. See ``set_up`` and ``load_rows`` for what can be wrong."""
+    setup = set_up(request, store)
+    rows = load_rows(config, node, setup)
+    basis = {name: setup[name] for name in BASIS if name in setup}
+    model = build_model(config, rows.inputs, rows.classes, rows.task)
+    return program_in(config, model, basis or None), rows
+
+
+def brought_in_line(request: Envelope, store: Store) -> Arrays | None:
+    """The client's site as the server accepted it last; None before the first.
+
+    It comes with the request where the node has lost it.
+
+    Raises:
+        OutOfSync: The node does not have that site.
+    """
+    receipt = value(request.head, "accepted", str)
+    restored = along(request.arrays, RESTORE)
+    kept = Kept(value(request.head, "accepted_round", int), receipt, "", restored, {}) if restored else None
+    return store.sync(receipt, kept)
+
+
+def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """Who is there, and whether its rows fit."""
+    rows = load_rows(config, node, {}, anew=True)
+    build_model(config, rows.inputs, rows.classes, rows.task)
+    known = -1 if node.partition is None else node.partition
+    return {"rows": len(rows.share.x), "plays": known, "data": rows.checksum}, {}
+
+
+def scale(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """This client's summands of means and scales: of the means, or of the scales where the means came along."""
+    rows = load_rows(config, node, {})
+    y, mean = rows.share.y if rows.task == "regression" else None, main_part(request.arrays)
+    return {}, data.second_sums(rows.share.x, y, mean) if mean else data.first_sums(rows.share.x, y)
+
+
+def sums(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """This client's summand of the second moments of the inputs; with a probe, their product with it."""
+    store = open_store(request, node)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+    return {}, {"moments": moments(program.model.prepare(rows.share.x), request.arrays.get("probe"))}
+
+
+def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """Steps 1 and 2 of a round: the report."""
+    store, number = open_store(request, node), value(request.head, "round", int)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+        state = brought_in_line(request, store)
+        received = main_part(request.arrays)
+        store.keep("broadcast", received, number)
+    shard = program.shard(rows.share.x, rows.share.y)
+    prepared = program.prepare(number, received)
+    report = program.report(number, store.client, prepared, state, shard)
+    return {}, plain(report)
+
+
+def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """Steps 4 to 6 of a round: the update. A request that comes again gets the update that was computed before."""
+    store, number = open_store(request, node), value(request.head, "round", int)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+        state = brought_in_line(request, store)
+        assignment, cached = main_part(request.arrays), along(request.arrays, HELD)
+        if held := value(request.head, "held", str):
+            before = store.kept("broadcast", held)
+            if before is None:
+                raise Missing(NEEDS_HELD)
+            cached = before
+        asked, pending = digest({**cached, **assignment}), store.pending()
+        if pending and (pending.round, pending.asked) == (number, asked):
+            return {"receipt": pending.receipt}, pending.update
+        shard = program.shard(rows.share.x, rows.share.y)
+        update, private = program.train(number, store.client, assignment, cached, state, shard)
+        sent = plain(update)
+        receipt, after = digest(sent), program.state_after(number, store.client, sent, private)
+        store.write_pending(Kept(number, receipt, asked, plain(after), sent))
+    return {"receipt": receipt}, sent
+
+
+def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """What the particles' predictions of this node's held-out rows come to: counts and sums."""
+    store = open_store(request, node)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+    received = main_part(request.arrays)
+    if set(received) != {"particles"}:
+        raise InvalidMessage(f"expected particles to evaluate, got {sorted(received)}")
+    held = program.held_out(rows.share.held_x, rows.share.held_y)
+    return {}, plain(program.evaluate(jnp.asarray(received["particles"]), held))
+
+
+def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """This node's likelihood, expanded on average over q; only where the config of the run says so."""
+    if getattr(config.sites, "expand", "mean") != "variational":
+        raise InvalidMessage("the run's config asks for no expansions: sites.expand is not 'variational'")
+    store = open_store(request, node)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+    received, dim = main_part(request.arrays), program.model.dim
+    check_arrays(received, {"mean": ((dim,), "float64"), "covariance": ((dim * (dim + 1) // 2,), "float64")})
+    return {}, plain(program.expand(received, program.shard(rows.share.x, rows.share.y)))
+
+
+def plain(arrays: Arrays) -> Arrays:
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+HANDLERS: dict[str, Callable[[Envelope, Config, Node], tuple[Head, Arrays]]] = {
+    "hello": hello,
+    "scale": scale,
+    "sums": sums,
+    "ask": ask,
+    "train": train,
+    "evaluate": evaluate,
+    "expand": expand,
+}

@@ -1,0 +1,214 @@
+"""The node config, and the node's rows: they are parsed once and then kept in the state folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein import data
+from fedstein.data.holdout import Share, share_out
+from fedstein.errors import InputError
+from fedstein.files import pack, unpack, write_bytes
+from fedstein.flower.messages import digest
+from fedstein.inference.sites.base import Arrays
+from fedstein.runs.config import Config
+from fedstein.runs.federate import expects_counts, load_dataset, split_rows
+
+KEPT = "rows.safetensors"
+
+
+class Node(NamedTuple):
+    """The node config: the node's name, where its rows are, where it may write, and which plug-ins it may import."""
+
+    name: str
+    state_dir: Path
+    partition: int | None = None  # which client of the config's partition it plays, in a trial
+    data: str = ""  # its own file
+    partitions: int | None = None  # how many clients the operator expects the trial to have
+    plugins: tuple[str, ...] = ()  # import paths or modules of plug-ins that this node may import
+
+
+class Rows(NamedTuple):
+    """A node's rows, those to train on and those held out, and what the model must know of them."""
+
+    share: Share
+    checksum: str  # of all of them, as they are on the node
+    classes: int
+    task: str
+
+    @property
+    def inputs(self) -> int:
+        return self.share.x.shape[1]
+
+
+class Raw(NamedTuple):
+    """Rows before they are split and scaled."""
+
+    x: np.ndarray
+    y: np.ndarray
+    classes: int
+    task: str
+
+
+def read_node(settings: Mapping[str, Any]) -> Node:
+    """Read the ``--node-config`` of a SuperNode.
+
+    Args:
+        settings: Its keys and values.
+
+    Returns:
+        The node.
+
+    Raises:
+        InputError: A key is unknown, missing or wrong.
+    """
+    known = {"name", "state-dir", "partition-id", "num-partitions", "data", "plugins"}
+    if unknown := sorted(set(settings) - known):
+        raise InputError(f"--node-config has {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
+    partition, path = settings.get("partition-id"), str(settings.get("data", ""))
+    if (partition is None) == (not path):
+        raise InputError(
+            '--node-config needs either data="FILE" (this node\'s own rows) or partition-id=K (a trial), '
+            f"got {dict(settings)}"
+        )
+    if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
+        raise InputError(f"--node-config: expected partition-id as a number from 0, got {partition!r}")
+    if not settings.get("state-dir"):
+        raise InputError('--node-config needs state-dir="FOLDER": where this node keeps its site between requests')
+    name = str(settings.get("name", "")) or (f"client-{partition}" if partition is not None else Path(path).stem)
+    plugins = tuple(part.strip() for part in str(settings.get("plugins", "")).split(",") if part.strip())
+    folder = Path(str(settings["state-dir"])).expanduser()
+    return Node(name, folder, partition, path, settings.get("num-partitions"), plugins)
+
+
+def load_rows(config: Config, node: Node, setup: Arrays, *, anew: bool = False) -> Rows:
+    """Load the node's rows, in the same order as in process.
+
+    Every request may be a new process, so parsed rows are kept in the state folder.
+
+    Args:
+        config: The config of the run.
+        node: The node.
+        setup: What the run was set up with; rows are scaled where it has means and scales.
+        anew: Whether to read the source even if parsed rows are kept.
+
+    Returns:
+        The rows.
+
+    Raises:
+        InputError: The node does not fit the run, or its file cannot be used.
+    """
+    refuse_other_kind(config, node)
+    kept, key = node.state_dir / KEPT, source_key(config, node)
+    raw = None if anew else read_kept(kept, key)
+    if raw is None:
+        raw = read_trial(config, node.partition) if node.partition is not None else read_own(config, node.data)
+        node.state_dir.mkdir(parents=True, exist_ok=True)
+        about = {"key": np.frombuffer(key.encode(), np.uint8), "classes": np.array([raw.classes], np.int32)}
+        write_bytes(kept, pack({"x": raw.x, "y": raw.y, **about}))
+    if expects_counts(config.to_dict()):
+        data.refuse_no_counts(raw.y, Path(node.data).name or node.name)
+    share = share_out(raw.x, raw.y, config.evaluate.fraction)
+    if "mean" in setup:
+        share = scaled(share, setup, node)
+    return Rows(share, digest({"x": raw.x, "y": raw.y}), raw.classes, raw.task)
+
+
+def refuse_other_kind(config: Config, node: Node) -> None:
+    """Refuse a run of the other kind: trials are for nodes that play a client, other runs for nodes with files.
+
+    Raises:
+        InputError: The node is not for this run.
+    """
+    if node.partition is None:
+        if config.data.name != "nodes":
+            raise InputError(
+                f"this node has a file of its own, and the run is a trial on data.name = {config.data.name!r}; start "
+                'the run with data.name = "nodes", or the node with partition-id'
+            )
+        return
+    if config.data.name == "nodes":
+        raise InputError(
+            f"this node plays client {node.partition} of a trial, and the run takes nodes with their own files; start "
+            'it with data="FILE" instead of partition-id'
+        )
+    if node.partition >= config.partition.clients:
+        raise InputError(
+            f"this node plays client {node.partition}, the run has clients 0 to {config.partition.clients - 1}"
+        )
+    if node.partitions not in (None, config.partition.clients):
+        raise InputError(
+            f"this node was told of num-partitions={node.partitions}, the run has partition.clients = "
+            f"{config.partition.clients}; make them equal, or leave num-partitions out"
+        )
+
+
+def source_key(config: Config, node: Node) -> str:
+    """A digest of all that the rows depend on, a file's time and size included, so that a changed one is read again."""
+    settings: dict[str, Any] = {"data": config.data.model_dump(mode="json"), "partition": node.partition}
+    if expects_counts(config.to_dict()):
+        settings["target"] = "count"
+    if node.partition is not None:
+        settings |= {"split": config.partition.model_dump(mode="json"), "seed": config.seed}
+    else:
+        try:
+            found = Path(node.data).expanduser().stat()
+            settings |= {"path": node.data, "size": found.st_size, "time": found.st_mtime_ns}
+        except OSError:  # reading it says what is wrong
+            settings |= {"path": node.data}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def read_kept(path: Path, key: str) -> Raw | None:
+    """The rows that were parsed before; None where they are of another source, damaged or missing."""
+    try:
+        arrays = unpack(path.read_bytes(), path)
+        if arrays["key"].tobytes().decode() != key:
+            return None
+        task = "classification" if arrays["y"].dtype.kind == "i" else "regression"
+        return Raw(arrays["x"], arrays["y"], int(arrays["classes"][0]), task)
+    except (OSError, InputError, KeyError, ValueError, IndexError):
+        return None
+
+
+def read_trial(config: Config, client: int) -> Raw:
+    """A client's part of a dataset that everybody has."""
+    dataset = load_dataset(config.to_dict())
+    index = split_rows(config, dataset)[client]
+    return Raw(dataset.train_x[index], dataset.train_y[index], dataset.classes, dataset.task)
+
+
+def read_own(config: Config, path: str) -> Raw:
+    """The rows of the node's own file.
+
+    Raises:
+        InputError: The file does not have the columns or labels that the run expects.
+    """
+    settings = config.data
+    expected = data.expectation(settings.features, settings.target, settings.task, settings.labels)
+    found = data.load_rows(path, expected)
+    return Raw(found.x, found.y, len(expected.labels), expected.task)
+
+
+def scaled(share: Share, setup: Arrays, node: Node) -> Share:
+    """Scale raw rows as the run was set up.
+
+    Raises:
+        InputError: Values are so far from the scale that they do not fit into 32 bits.
+    """
+    scaling = data.Scaling(setup["mean"], setup["scale"], *setup["target"].tolist())
+    with np.errstate(over="ignore"):
+        x, y = data.scale_rows(share.x, share.y, scaling)
+        held_x, held_y = data.scale_rows(share.held_x, share.held_y, scaling)
+    found = Share(x, y, held_x, held_y)
+    if not all(np.isfinite(array).all() for array in found):
+        raise InputError(
+            f"{Path(node.data).name}: expected values on the scale of the other nodes' rows, got some that are too "
+            "far from it for 32 bits; check the units of the columns"
+        )
+    return found

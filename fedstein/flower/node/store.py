@@ -1,0 +1,170 @@
+"""A node's private state on its own disk: the site that the server accepted last, and one that is pending.
+
+A node that has trained writes its new site as *pending*. Every request names the receipt of the update that the server
+accepted last. If that is the pending site's receipt, the pending site becomes the committed one; if it is the committed
+site's, that one stays; else the node says that it has neither. So a node's site always agrees with what the server
+accepted, whenever either side is killed. Files are replaced in one step and carry their run, client, round and
+checksum. A file that is damaged or belongs to another run is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from safetensors.numpy import save
+
+from fedstein.errors import FedsteinError, InputError
+from fedstein.files import folder_lock, unpack, write_bytes
+from fedstein.flower.messages import digest
+from fedstein.inference.sites.base import Arrays
+
+FORMAT = "fedstein state 1"
+NOTHING = ""  # the receipt of a client that was never accepted
+
+
+class OutOfSync(FedsteinError):
+    """The node does not have the site that the server accepted last."""
+
+
+class Kept(NamedTuple):
+    """One file: what was computed in a round, from what, and the receipt that the server got for it."""
+
+    round: int
+    receipt: str
+    asked: str  # digest of what it was computed from
+    state: Arrays
+    update: Arrays
+
+
+class Store:
+    """The files of one run in a node's state folder."""
+
+    def __init__(self, folder: Path, run: str, client: int):
+        self.folder, self.run, self.client = folder / run, run, client
+        self.committed_file = self.folder / "committed.safetensors"
+        self.pending_file = self.folder / "pending.safetensors"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One request at a time: a request that comes again while the first is still at work waits for it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with folder_lock(self.folder, wait=True):
+            yield
+
+    def sync(self, receipt: str, restored: Kept | None = None) -> Arrays | None:
+        """Bring the state in line with what the server accepted last.
+
+        A pending site that was not accepted stays, in case the same request comes again.
+
+        Args:
+            receipt: The receipt of the update that the server accepted last; empty before the first.
+            restored: The site that came with the request, where the node had lost it.
+
+        Returns:
+            The site of that receipt; None before the first.
+
+        Raises:
+            OutOfSync: There is no site of that receipt here.
+            InputError: A file is damaged or belongs to another run.
+        """
+        committed = self.read(self.committed_file)
+        if receipt == (committed.receipt if committed else NOTHING):
+            return committed.state if committed else None
+        pending = self.read(self.pending_file)
+        if pending and pending.receipt == receipt:
+            os.replace(self.pending_file, self.committed_file)
+            return pending.state
+        if restored is not None and restored.receipt == receipt:
+            self.write(self.committed_file, restored)
+            return restored.state
+        have = f"that of round {committed.round}" if committed else "none"
+        raise OutOfSync(f"the server accepted another site than this node has: here is {have}")
+
+    def pending(self) -> Kept | None:
+        """What was computed last and may not have been accepted yet; None where there is nothing."""
+        return self.read(self.pending_file)
+
+    def write_pending(self, kept: Kept) -> None:
+        """Write what was computed last."""
+        self.write(self.pending_file, kept)
+
+    def keep(self, name: str, arrays: Arrays, number: int = 0) -> None:
+        """Keep arrays that the server sent, because later requests refer to them by their digest.
+
+        Args:
+            name: The file's name, without its ending.
+            arrays: The arrays.
+            number: The round.
+        """
+        self.write(self.folder / f"{name}.safetensors", Kept(number, digest(arrays), "", arrays, {}))
+
+    def kept(self, name: str, receipt: str) -> Arrays | None:
+        """The arrays that ``keep`` wrote under this name; None where their digest is another."""
+        found = self.read(self.folder / f"{name}.safetensors")
+        return found.state if found and found.receipt == receipt else None
+
+    def write(self, path: Path, kept: Kept) -> None:
+        """Write a file in one step, with its run, client, round, receipt and checksum."""
+        arrays = {
+            **{f"state/{k}": a for k, a in kept.state.items()},
+            **{f"update/{k}": a for k, a in kept.update.items()},
+        }
+        plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+        about = {
+            "format": FORMAT,
+            "run": self.run,
+            "client": str(self.client),
+            "round": str(kept.round),
+            "receipt": kept.receipt,
+            "asked": kept.asked,
+            "sha256": digest(plain),
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, save(plain, metadata=about))
+
+    def read(self, path: Path) -> Kept | None:
+        """Read and check a file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Its content; None where there is no file.
+
+        Raises:
+            InputError: It cannot be read, is damaged, or belongs to another run or client.
+        """
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error}") from None
+        arrays = unpack(content, path)
+        try:
+            length = int.from_bytes(content[:8], "little")
+            about = json.loads(content[8 : 8 + length])["__metadata__"]
+            found, number = (about["format"], about["run"], about["client"]), int(about["round"])
+            receipt, asked, sha256 = str(about["receipt"]), str(about["asked"]), about["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is damaged or foreign: it does not say whose state it is ({error!r})") from None
+        if found != (FORMAT, self.run, str(self.client)):
+            raise InputError(
+                f"{path} is foreign: expected {FORMAT!r} of run {self.run} and client {self.client}, got {found}; "
+                "move it away, or give this node its own state-dir"
+            )
+        if digest(arrays) != sha256:
+            raise InputError(f"{path} is damaged: its checksum is another one; restore it, or move it away")
+        parts: dict[str, Arrays] = {"state": {}, "update": {}}
+        for name, array in arrays.items():
+            group, _, own = name.partition("/")
+            if group not in parts or not own:
+                raise InputError(f"{path} is foreign: it holds an array {name!r}; move it away")
+            parts[group][own] = array
+        return Kept(number, receipt, asked, parts["state"], parts["update"])

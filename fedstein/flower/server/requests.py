@@ -1,0 +1,393 @@
+"""Requests to clients over a network: deadlines, repetitions, and checks of what comes back.
+
+A request that gets no reply is sent again (``on_missing = "wait"``) or given up (``"proceed"``). Sent again it asks for
+the same random numbers, so the reply is the same. Every request names the receipt (the digest) of the update that the
+server accepted last from that client. By it a client knows whether its last update was accepted, and keeps or drops its
+new site accordingly; no message has to be sent for that alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from fedstein.errors import FedsteinError
+from fedstein.federation.channel import size_of
+from fedstein.federation.engine import FlowerEngineSettings
+from fedstein.flower.messages import (
+    FORMAT,
+    HELD,
+    NEEDS_HELD,
+    NEEDS_SETUP,
+    OK,
+    OUT_OF_SYNC,
+    RESTORE,
+    SETUP,
+    Envelope,
+    Head,
+    InvalidMessage,
+    Shapes,
+    check_arrays,
+    check_reply,
+    digest,
+)
+from fedstein.flower.server.events import Events
+from fedstein.flower.server.membership import Membership
+from fedstein.flower.server.transport import DeliveryFailure, Transport
+from fedstein.inference.methods.base import Arrays
+
+LOOKS = (0.05, 0.5)  # seconds between two looks for replies, at first and at most; each is work for the link
+MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
+FOREVER = 30 * 86400.0
+BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a request that failed is sent again
+
+# A client, arrays of the right shapes from it -> what is wrong with them; empty where nothing is.
+ClientCheck = Callable[[int, Arrays], str]
+
+
+class Outcome(NamedTuple):
+    """What came of one request to several clients."""
+
+    replies: dict[int, Envelope]
+    missing: dict[int, str]
+    rejected: dict[int, str]
+
+
+class Pending:
+    """One client's part of a request that is under way."""
+
+    def __init__(self, client: int):
+        self.client = client
+        self.tickets: dict[str, Envelope] = {}
+        self.node: int | None = None
+        self.sent = -1e9
+        self.attempts = 0
+        self.taken = 0  # attempts whose message the link has taken
+        self.not_before = 0.0
+        self.reason = "no reply"
+        self.setup = False  # whether the set-up arrays of the run go with it
+        self.whole = False  # whether arrays that the client was thought to hold must be sent again
+        self.restore = False  # whether its site must be sent back
+        self.told: set[str] = set()  # problems that are in the log already
+
+
+class Requests:
+    """Requests to clients. Their nodes may leave, restart and come back meanwhile."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        membership: Membership,
+        settings: FlowerEngineSettings,
+        run: str,
+        config: str,
+        events: Events,
+    ):
+        """
+        Args:
+            transport: How nodes are reached.
+            membership: Which node is which client.
+            settings: Timeouts, and what to do about clients that do not answer.
+            run: The id of the run.
+            config: The config of the run as TOML, which goes with every request.
+            events: The log.
+        """
+        self.transport, self.membership, self.settings, self.run, self.config = (
+            transport,
+            membership,
+            settings,
+            run,
+            config,
+        )
+        self.events = events
+        self.setup: Arrays = {}
+        self.setup_receipt = ""
+        self.set_up: set[int] = set()  # clients that were sent the set-up arrays
+        self.receipts: dict[int, tuple[int, str]] = {}
+        self.sites: Mapping[int, Mapping[str, Any]] = {}  # what a client that lost its site can get back
+        self.restorable = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether clients that do not answer are asked again until they do."""
+        return self.settings.on_missing == "wait"
+
+    def use_setup(self, arrays: Arrays, known: bool) -> None:
+        """Set the arrays that every client needs once, and keeps.
+
+        Args:
+            arrays: The arrays, by name.
+            known: Whether clients got them before, in the part of the run before a resume.
+        """
+        self.setup, self.setup_receipt = arrays, digest(arrays)
+        self.set_up = set(range(self.membership.size)) if known else set()
+
+    def request(
+        self,
+        kind: str,
+        number: int,
+        clients: Sequence[int],
+        arrays: Arrays,
+        expected: Shapes,
+        timeout: float,
+        *,
+        cached: Arrays | None = None,
+        cached_receipt: str = "",
+        need_one: bool = False,
+        check: ClientCheck | None = None,
+    ) -> Outcome:
+        """Send a request to several clients, collect their replies, and send it again where it came to nothing.
+
+        Args:
+            kind: What is asked for; a node has a handler for each kind.
+            number: The round, 0 before round 1.
+            clients: The clients to ask.
+            arrays: What goes to each of them, as it travels.
+            expected: The names, shapes and dtypes that a reply must have.
+            timeout: Seconds after which a request is sent again, or given up.
+            cached: Arrays that the clients hold already; they are sent to a client that has lost them.
+            cached_receipt: The digest of ``cached``, by which clients find what they hold.
+            need_one: Whether to wait for at least one reply although ``on_missing`` is ``"proceed"``.
+            check: Says what is wrong with a reply of the right form; without it every number must be finite.
+
+        Returns:
+            Every client's reply, or why there is none.
+
+        Raises:
+            FedsteinError: Nobody answered for ``engine.patience`` seconds.
+        """
+        waiting = {client: Pending(client) for client in clients}
+        outcome = Outcome({}, {}, {})
+        began = progress = time.monotonic()
+        while waiting:
+            self.membership.look()
+            now = time.monotonic()
+            due = [entry for entry in waiting.values() if self._due(entry, now, timeout)]
+            for entry in due:
+                entry.setup |= bool(self.setup) and entry.client not in self.set_up
+            for group in _alike(due):
+                self._send(kind, number, group, arrays, cached or {}, cached_receipt, timeout, now)
+            if self._collect(kind, number, waiting, expected, check, outcome):
+                progress = time.monotonic()
+                continue
+            now = time.monotonic()
+            enough = not self.waits and (bool(outcome.replies) or not need_one)
+            if enough and (now - began > timeout or all(self._absent(entry) for entry in waiting.values())):
+                break
+            if self.settings.patience and now - progress > self.settings.patience:
+                self._give_up(kind, number, list(waiting.values()))
+            self.transport.rest(min(LOOKS[0] + (now - began) / 10, LOOKS[1]))
+        for client, entry in waiting.items():
+            outcome.missing[client] = entry.reason
+        for client, reason in outcome.missing.items():
+            self.note("missing", number, client, kind=kind, reason=reason)
+        return outcome
+
+    def summands(self, kind: str, clients: Sequence[int], arrays: Arrays, expected: Shapes) -> dict[int, Arrays]:
+        """Ask for what is summed over clients before round 1; nothing but the sum is used.
+
+        Args:
+            kind: ``"scale"`` or ``"sums"``.
+            clients: The clients to ask.
+            arrays: What goes to each of them.
+            expected: The names, shapes and dtypes of a reply.
+
+        Returns:
+            The replies by client, in the order of ``clients``.
+
+        Raises:
+            FedsteinError: No client answered.
+        """
+        limit = self.settings.report_timeout
+        found = self.request(kind, 0, clients, arrays, expected, limit, need_one=True)
+        if not found.replies:
+            raise FedsteinError(f"no client answered the request for {kind}: {found.missing or found.rejected}")
+        sent = {client: found.replies[client].arrays for client in clients if client in found.replies}
+        down, up = size_of(arrays) * len(clients), sum(size_of(each) for each in sent.values())
+        self.events.note("sums", kind=kind, clients=len(sent), bytes_down=down, bytes_up=up)
+        return sent
+
+    def note(self, event: str, number: int, client: int, **more: Any) -> None:
+        """Log something that happened to a client in a round."""
+        self.events.note(event, number=number, client=client, name=self._name(client), **more)
+
+    def _name(self, client: int) -> str:
+        return self.membership.infos[client].name
+
+    def _absent(self, entry: Pending) -> bool:
+        """Whether no reply can come: the client's node is not connected, and nothing was sent to it before."""
+        if entry.tickets or entry.client in self.membership.where:
+            return False
+        entry.reason = "not connected"
+        return True
+
+    def _due(self, entry: Pending, now: float, timeout: float) -> bool:
+        node = self.membership.where.get(entry.client)
+        if node is None or now < entry.not_before:
+            return False
+        longer = timeout * 2 ** min(max(entry.taken - 1, 0), MOST_DOUBLINGS)  # a node at work only gets slower by it
+        return entry.node != node or (self.waits and now - entry.sent > longer)
+
+    def _send(
+        self,
+        kind: str,
+        number: int,
+        group: Sequence[Pending],
+        arrays: Arrays,
+        cached: Arrays,
+        cached_receipt: str,
+        timeout: float,
+        now: float,
+    ) -> None:
+        first = group[0]
+        sent = {**{HELD + name: array for name, array in cached.items()}, **arrays} if first.whole else arrays
+        if first.setup:
+            sent = {**sent, **{SETUP + name: array for name, array in self.setup.items()}}
+            self.set_up |= {entry.client for entry in group}
+        if first.restore:
+            sent = {**sent, **{RESTORE + name: array for name, array in self.sites[first.client].items()}}
+        envelopes: list[tuple[int, Head]] = []
+        for entry in group:
+            done, receipt = self.receipts.get(entry.client, (0, ""))
+            head: Head = {
+                "format": FORMAT,
+                "run": self.run,
+                "kind": kind,
+                "round": number,
+                "client": entry.client,
+                "attempt": entry.attempts,
+                "accepted": receipt,
+                "accepted_round": done,
+                "setup": self.setup_receipt,
+                "held": "" if first.whole else cached_receipt,
+                "config": self.config,
+            }
+            entry.node = self.membership.where[entry.client]
+            envelopes.append((entry.node, head))
+        tickets = self.transport.send(envelopes, sent, self._lifetime(timeout))
+        size = size_of(sent)
+        for entry, ticket, (_, head) in zip(group, tickets, envelopes, strict=True):
+            if entry.attempts:
+                self.note("asked again", number, entry.client, kind=kind, bytes=size)
+            elif first.setup:
+                self.note("set up", number, entry.client, bytes=size_of(self.setup))
+            entry.sent, entry.attempts = now, entry.attempts + 1
+            if ticket:
+                entry.taken += 1
+                entry.tickets[ticket] = Envelope(head, {})
+            else:
+                self._retry(entry, "the link did not take the message")
+
+    def _lifetime(self, timeout: float) -> float:
+        """The seconds for which the link keeps a request and its reply: as long as the server may still take it."""
+        return max(timeout, self.settings.patience or FOREVER) if self.waits else timeout
+
+    def _retry(self, entry: Pending, reason: str) -> None:
+        pause = BACK_OFF[min(max(entry.attempts - 1, 0), len(BACK_OFF) - 1)]
+        entry.reason, entry.node, entry.not_before = reason, None, time.monotonic() + pause
+
+    def _collect(
+        self,
+        kind: str,
+        number: int,
+        waiting: dict[int, Pending],
+        expected: Shapes,
+        check: ClientCheck | None,
+        outcome: Outcome,
+    ) -> bool:
+        """Take in the replies that have come; returns whether there were any."""
+        tickets = {ticket: entry for entry in waiting.values() for ticket in entry.tickets}
+        replies = self.transport.collect(list(tickets)) if tickets else {}
+        for ticket, reply in replies.items():
+            entry = tickets[ticket]
+            request = entry.tickets.pop(ticket)
+            if entry.client not in waiting:
+                continue  # an earlier reply of this look was taken
+            if isinstance(reply, DeliveryFailure) and reply.lost:
+                self._lost(number, entry, reply.reason, waiting, outcome, by_link=reply.link)
+                continue
+            try:
+                if isinstance(reply, DeliveryFailure):
+                    raise InvalidMessage(reply.reason)
+                check_reply(request, reply)
+                if reply.head["status"] != OK:
+                    self._mend(kind, number, entry, reply, waiting, outcome)
+                    continue
+                check_arrays(reply.arrays, expected, partial(check, entry.client) if check else None)
+            except InvalidMessage as error:
+                outcome.rejected[entry.client] = str(error)
+                del waiting[entry.client]
+                self.note("rejected", number, entry.client, kind=kind, reason=str(error))
+                continue
+            outcome.replies[entry.client] = reply
+            del waiting[entry.client]
+        return bool(replies)
+
+    def _lost(
+        self,
+        number: int,
+        entry: Pending,
+        reason: str,
+        waiting: dict[int, Pending],
+        outcome: Outcome,
+        by_link: bool = False,
+    ) -> None:
+        """A reply that will not come: ask again, or count the client as missing.
+
+        Where the link lost the message the client is asked again in any case, because it may well be there.
+        """
+        self._tell(number, entry, "failed", reason)
+        if self.waits or by_link:
+            self._retry(entry, reason)
+        else:
+            outcome.missing[entry.client] = reason
+            del waiting[entry.client]
+
+    def _mend(
+        self,
+        kind: str,
+        number: int,
+        entry: Pending,
+        reply: Envelope,
+        waiting: dict[int, Pending],
+        outcome: Outcome,
+    ) -> None:
+        """Send a node what it says it lacks. Why a node cannot take part goes to the log."""
+        status, reason = reply.head["status"], str(reply.head.get("reason", ""))[:500]
+        if status == NEEDS_SETUP and self.setup and not entry.setup:
+            entry.setup = True
+        elif status == NEEDS_HELD and not entry.whole:
+            entry.whole = True
+        elif status == OUT_OF_SYNC and not entry.restore and self.restorable and entry.client in self.sites:
+            entry.restore = True
+            self.note("site sent back", number, entry.client)
+        else:
+            if status == OUT_OF_SYNC:
+                reason += "; the server does not have this client's site to give back: restore its state-dir"
+            self._lost(number, entry, f"{status}: {reason}", waiting, outcome)
+            return
+        entry.node, entry.not_before = None, 0.0
+
+    def _tell(self, number: int, entry: Pending, event: str, reason: str) -> None:
+        brief = " ".join(reason.split())[-300:]
+        if brief not in entry.told:
+            entry.told.add(brief)
+            self.note(event, number, entry.client, reason=brief)
+
+    def _give_up(self, kind: str, number: int, waiting: Sequence[Pending]) -> None:
+        who = ", ".join(f"{self._name(e.client)} ({e.reason})" for e in waiting[:5])
+        raise FedsteinError(
+            f"round {number}: nobody answered the request to {kind} for {self.settings.patience:.0f} s "
+            f"(engine.patience); still missing: {who}; the rounds before it and their checkpoint are kept: start the "
+            "nodes again and resume"
+        )
+
+
+def _alike(entries: Sequence[Pending]) -> list[list[Pending]]:
+    """Group clients that get the same arrays. A site that is sent back goes to its owner alone."""
+    groups: dict[Any, list[Pending]] = {}
+    for entry in entries:
+        groups.setdefault((entry.setup, entry.whole, entry.client if entry.restore else -1), []).append(entry)
+    return list(groups.values())

@@ -1,0 +1,251 @@
+"""A run over nodes: wait for them, set them up, then play the same rounds into the same run folder as in process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedstein import data
+from fedstein.data.basis import Rotation, find_basis
+from fedstein.data.scaling import add, mean_from, scale_from, sum_shapes
+from fedstein.errors import InputError
+from fedstein.federation.engine import FlowerEngineSettings
+from fedstein.files import disk_errors, read_json, write_json
+from fedstein.flower.server.engine import FlowerEngine
+from fedstein.flower.server.events import Events
+from fedstein.flower.server.membership import Membership
+from fedstein.flower.server.requests import Requests
+from fedstein.flower.server.transport import Transport
+from fedstein.inference.methods import METHODS
+from fedstein.inference.sites.base import Arrays
+from fedstein.models import Model
+from fedstein.runs import runner
+from fedstein.runs.build import build_evaluation, build_model, program_in, refuse_too_large, round_context, structure_of
+from fedstein.runs.config import Config, resolve
+from fedstein.runs.federate import Federation, PreparedRun, facts_of, load_dataset, refuse_no_inputs
+from fedstein.runs.folder import RunFolder, refuse_used
+from fedstein.runs.jax_setup import start_jax
+from fedstein.runs.suitability import refuse_cut
+
+OnRound = Callable[[Mapping[str, Any]], None]
+
+
+def run_over(
+    transport: Transport, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound
+) -> dict[str, Any]:
+    """Start a run over nodes, or go on with the unfinished one in ``out``.
+
+    Args:
+        transport: How nodes are reached.
+        raw: The nested config.
+        out: The run folder.
+        events: The log.
+        on_round: Is called with the record of each round.
+
+    Returns:
+        The summary of the run.
+
+    Raises:
+        FedsteinError: The run cannot start or go on; the text says why.
+    """
+    raw = {**raw, "engine": {**raw.get("engine", {}), "kind": "flower"}}
+    if (out / "config.toml").exists():
+        return go_on(transport, raw, out, events, on_round)
+    refuse_used(out)
+    dataset = load_dataset(raw)
+    config, notes = resolve(raw, facts_of(dataset))
+    for note in notes:
+        events.note("note", reason=note)
+    start_jax(config)
+    prepared, membership = prepare_over(transport, config, dataset, events, uuid.uuid4().hex)
+
+    def begun(folder: RunFolder) -> None:
+        keep_records(folder, events, membership)
+
+    return runner.start(prepared, out, on_round, begun)
+
+
+def go_on(transport: Transport, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound) -> dict[str, Any]:
+    """Go on with the unfinished run in ``out``, with the config of its folder.
+
+    Args:
+        transport: How nodes are reached.
+        raw: The nested config. Only its settings of how long to wait for clients are used.
+        out: The run folder.
+        events: The log.
+        on_round: Is called with the record of each round.
+
+    Returns:
+        The summary of the run.
+
+    Raises:
+        FedsteinError: The folder holds no such run, or the run cannot go on; the text says why.
+    """
+    folder, config = runner.open_run(out)
+    if config.engine.kind != "flower":
+        raise InputError(f"{out} is a run in process; continue it with: fedstein resume {out}")
+    given = {
+        key: entry for key, entry in raw["engine"].items() if key not in ("kind", "threads", "precision", "device")
+    }
+    config = config.model_copy(update={"engine": config.engine.model_copy(update=given)})
+    start_jax(config)
+
+    def prepare_again(folder: RunFolder, config: Config) -> PreparedRun:
+        dataset = folder.dataset(config)
+        manifest = folder.checkpoint / "manifest.json"
+        memory = dict(read_json(manifest, "a checkpoint").get("engine") or {}) if manifest.exists() else {}
+        run = str(memory.get("run") or uuid.uuid4().hex)
+        prepared, membership = prepare_over(transport, config, dataset, events, run, memory, folder.read_basis(config))
+        keep_records(folder, events, membership)
+        return prepared
+
+    def announce(done: int, changes: list[str]) -> None:
+        events.note("continuing", number=done + 1, changed=changes)
+
+    return runner.resume(folder, config, announce, on_round, prepare_again)
+
+
+def keep_records(folder: RunFolder, events: Events, membership: Membership) -> None:
+    """Write events to the run folder from now on, and ``clients.json`` whenever a client joins.
+
+    Args:
+        folder: The run folder.
+        events: The log.
+        membership: The clients of the run.
+    """
+    events.open(folder.path / "events.jsonl")
+
+    def write_clients() -> None:
+        with disk_errors(folder.path):
+            write_json(folder.path / "clients.json", [info._asdict() for info in membership.infos])
+
+    membership.on_join = write_clients
+    write_clients()
+
+
+def prepare_over(
+    transport: Transport,
+    config: Config,
+    dataset: data.Dataset,
+    events: Events,
+    run: str,
+    memory: Mapping[str, Any] | None = None,
+    basis: Rotation | None = None,
+) -> tuple[PreparedRun, Membership]:
+    """Wait for the nodes, set them up, and build what the rounds need.
+
+    Args:
+        transport: How nodes are reached.
+        config: The config of the run.
+        dataset: What the server knows of the data. In a run that goes on it is scaled already.
+        events: The log.
+        run: The id of the run.
+        memory: What the engine of the run knew before a resume; None for a new run.
+        basis: The basis of the inputs, in a run that goes on and has one.
+
+    Returns:
+        The run, ready to start, and its clients.
+
+    Raises:
+        FedsteinError: Too few nodes came, or the config does not work over nodes.
+    """
+    if METHODS.find(config.algorithm.kind).pooled:
+        raise InputError(
+            f"algorithm.kind = {config.algorithm.kind!r} needs everybody's rows in one place; use fedstein run for it"
+        )
+    model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
+    refuse_too_large(config, model)
+    settings, text = config.engine, config.to_toml()
+    assert isinstance(settings, FlowerEngineSettings)
+    membership = Membership(transport, run, text, config.partition.clients, events, settings.report_timeout)
+    membership.recall(dict(memory or {}))
+    membership.gather(settings.start_timeout, settings.on_missing == "wait")
+    for info in membership.infos:
+        refuse_cut(config, model, info.name, info.rows)
+    requests = Requests(transport, membership, settings, run, text, events)
+    inputs, known = dataset.train_x.shape[1], memory is not None
+    if config.data.name == "nodes" and config.data.standardize:
+        if not known:
+            scaling = federated_scaling(requests, config, dataset)
+            if model.target == "count":
+                scaling = scaling._replace(target_mean=0.0, target_scale=1.0)
+            dataset = data.with_scaling(dataset, scaling)
+        requests.use_setup(scaling_arrays(dataset), known)
+    if structure_of(config) == "eigen":
+        refuse_no_inputs(model)
+        basis = basis or federated_basis(requests, config, model, inputs)
+        requests.use_setup({**requests.setup, **{name: np.asarray(array) for name, array in basis.items()}}, known)
+    program = program_in(config, model, basis)
+    engine = FlowerEngine(requests, program, inputs)
+    evaluation = build_evaluation(config, program.model, engine, dataset)
+    federation = Federation(program.model, program, engine, basis)
+    context = round_context(config, program, engine, evaluation)
+    return PreparedRun(config, dataset, context, federation, evaluation), membership
+
+
+def taking_part(requests: Requests, config: Config) -> list[int]:
+    """The ids of the clients that have joined and are not barred."""
+    barred = config.selection.barred or ()
+    return [info.id for info in requests.membership.infos if info.rows and info.id not in barred]
+
+
+def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset) -> data.Scaling:
+    """Find mean and scale of every column from sums over the clients' training rows.
+
+    Args:
+        requests: How clients are asked.
+        config: The config of the run.
+        dataset: What the server knows of the data: the columns and the task.
+
+    Returns:
+        Mean and scale of each column, and of the target in a regression.
+
+    Raises:
+        FedsteinError: No client answered.
+    """
+    present, (first, second) = taking_part(requests, config), sum_shapes(len(dataset.feature_names), dataset.task)
+    while True:
+        before = requests.summands("scale", present, {}, first)
+        total = add(before.values())
+        after = requests.summands("scale", list(before), mean_from(total), second)
+        if len(after) == len(before):
+            return scale_from(total, add(after.values()))
+        present = list(after)  # both passes must be over the same rows
+
+
+def scaling_arrays(dataset: data.Dataset) -> Arrays:
+    """What a node needs to scale its own rows."""
+    target = np.array([dataset.target_mean, dataset.target_scale])
+    return {"mean": dataset.mean, "scale": dataset.scale, "target": target}
+
+
+def federated_basis(requests: Requests, config: Config, model: Model, inputs: int) -> Rotation:
+    """Find the basis of the inputs: the eigenvectors of the clients' summed second moments.
+
+    The server uses nothing but the sums.
+
+    Args:
+        requests: How clients are asked.
+        config: The config of the run.
+        model: The model, whose preparation of rows decides how wide the moments are.
+        inputs: The number of columns of a client's rows.
+
+    Returns:
+        The basis.
+
+    Raises:
+        FedsteinError: No client answered.
+    """
+    width = model.prepare(np.zeros((1, inputs), np.float32)).shape[1]
+    present = taking_part(requests, config)
+
+    def total(probe: np.ndarray | None) -> np.ndarray:
+        shape = (width, width if probe is None else probe.shape[1])
+        arrays = {} if probe is None else {"probe": probe}
+        return add(requests.summands("sums", present, arrays, {"moments": (shape, "float64")}).values())["moments"]
+
+    return find_basis(total, width, getattr(config.sites, "rank", 0) or 0, config.seed)

@@ -1,0 +1,1 @@
+"""Targets, sites and methods: how a posterior is inferred from what clients compute."""

@@ -1,0 +1,31 @@
+"""Methods: one file each behind one contract."""
+
+from fedstein.inference.methods.base import (
+    Accepted,
+    Conclusion,
+    Method,
+    MethodKind,
+    MethodSettings,
+    SvgdSettings,
+    Training,
+)
+from fedstein.inference.methods.dsvgd import DSVGD
+from fedstein.inference.methods.fedavg import FEDAVG
+from fedstein.inference.methods.parallel_dsvgd import PARALLEL_DSVGD
+from fedstein.inference.methods.pooled_svgd import POOLED_SVGD
+from fedstein.registry import Registry
+
+METHODS: Registry[MethodKind] = Registry("algorithm.kind", "fedstein.methods", MethodKind)
+for _kind in (DSVGD, PARALLEL_DSVGD, POOLED_SVGD, FEDAVG):
+    METHODS.register(_kind)
+
+__all__ = [
+    "METHODS",
+    "Accepted",
+    "Conclusion",
+    "Method",
+    "MethodKind",
+    "MethodSettings",
+    "SvgdSettings",
+    "Training",
+]

@@ -1,0 +1,132 @@
+"""The contract of a method: what the server keeps and sends, what a client computes, what the server makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from jax import Array
+from pydantic import Field
+
+from fedstein.data.shard import Shard
+from fedstein.inference.sites.base import Arrays, Own, Site, State
+from fedstein.inference.target import TargetSpec
+from fedstein.models.base import Model
+from fedstein.settings import Positive, PositiveFloat, Settings
+
+Accepted = Mapping[int, Own]  # what the server last accepted of each client: the arrays that ``Method.shared`` names
+OnBlock = Callable[[int, float], None]  # steps taken, posterior standard deviations still to go
+
+
+class Training(NamedTuple):
+    """What a client gets for one call of ``Method.train``."""
+
+    key: Array
+    received: Arrays  # what the server sent: the arrays of ``Method.assign``
+    state: State
+    shard: Shard
+    use_all: bool  # whether the shard is small enough to be used whole; static under compilation
+    scale: Array  # the factor on the step size in this round
+
+
+class Conclusion(NamedTuple):
+    """What a method makes of the server's state after the last round."""
+
+    server: Arrays  # the state to predict with
+    gaussian: Any = None  # a ``SiteGaussian``, where prior and sites are a posterior of their own
+    refused: str | None = None  # why there is no Gaussian although the sites are full
+    settled: Any = None  # how settling went, where particles settled
+    sums: Any = None  # a ``GaussianSite``: the server's sums, where sites are full
+
+
+class Method(NamedTuple):
+    """One federated method, as pure functions with its settings closed over.
+
+    The server's state is the method's own: named arrays that nothing outside the method reads. Particles, natural
+    parameters, chains and weights are all possible.
+
+    Attributes:
+        name: The value of ``algorithm.kind``.
+        spec: What defines a client's target: model, site, temperature and kernel.
+        init: Key -> the server's state before round 1.
+        client_state: The server's first state -> the state of a client that has never trained.
+        broadcast: The server's state, the quantities that the scheme uses -> what candidates need for their reports.
+            ``"particles"`` in it, N x d, are the points at which clients evaluate their targets.
+        assign: The server's state, what was accepted of the client (or None) -> what the client needs to train.
+        train: Runs on the client, compiled: ``Training`` -> the update to send, and the client's private state.
+        apply: The server's state, what is accepted of every client, updates by client, step scale -> the new state.
+        posterior: The server's state -> N x d points whose predictions are averaged.
+        shared: The arrays of an update that the server remembers, and the client as part of its state.
+        sequential: Whether each client of a round starts from what the one before has handed on; else all start alike.
+        row_gradients: Rows of the client that trains -> {"train", "site"}: rows x particles differentiated.
+        conclude: The server's state after the last round, a progress callback or None -> ``Conclusion``. A callback
+            asks for settling whatever the settings say. None where nothing is left to do.
+    """
+
+    name: str
+    spec: TargetSpec
+    init: Callable[[Array], Arrays]
+    client_state: Callable[[Arrays], State]
+    broadcast: Callable[[Arrays, tuple[str, ...]], Arrays]
+    assign: Callable[[Arrays, Own | None], Arrays]
+    train: Callable[[Training], tuple[Arrays, State]]
+    apply: Callable[[Arrays, Accepted, Mapping[int, Arrays], Any], Arrays]
+    posterior: Callable[[Arrays], Any]
+    shared: tuple[str, ...]
+    sequential: bool
+    row_gradients: Callable[[int], dict[str, int]]
+    conclude: Callable[[Arrays, OnBlock | None], Conclusion] | None = None
+
+
+class MethodSettings(Settings):
+    """The keys of ``[algorithm]`` that every method has."""
+
+    kind: str
+    particles: int = Field(20, ge=1, le=10**6, description="N, the number of particles.")
+    local_steps: Positive = Field(10, description="L, the steps that a client takes in a round.")
+    step_size: PositiveFloat = Field(0.01, description="Step size of the optimiser.")
+    batch_size: Positive = Field(100, description="Rows of a step; a client with no more rows than that uses them all.")
+    temperature: PositiveFloat = Field(1.0, description="alpha in p_k = exp(-L_k / alpha); the prior is not tempered.")
+    schedule: Literal["constant", "cosine"] = Field(
+        "cosine",
+        description="How the step size changes over the rounds of a run; the cosine ends at a fiftieth of it.",
+    )
+
+
+class SvgdSettings(MethodSettings):
+    """The keys that every method which moves particles by SVGD has."""
+
+    epsilon: PositiveFloat = Field(1e-6, description="Guard against division by zero in the optimiser.")
+    distill_steps: Positive | None = Field(
+        None, description="L', the steps that refit local particles (sites.kind = 'particles')."
+    )
+    kernel: str = Field("rbf", description="The kernel of SVGD, KSD and HIP.")
+
+
+class MethodKind(NamedTuple):
+    """A method that a config can name.
+
+    Attributes:
+        name: The value of ``algorithm.kind``.
+        about: One line that says what the method is.
+        settings: The settings class, a subclass of ``MethodSettings``.
+        build: Makes the method from the model, the site and the settings.
+        sites: The kind of site that the method has by default.
+        uses_sites: Whether it works with sites that keep a state. If not, it works with ``sites.kind = "none"`` alone.
+        answers_reports: Whether clients can report on its target, so that every scheme works. If not, only schemes
+            that ask nobody do.
+        everybody: Whether all clients train in a round unless ``selection.per_round`` says otherwise.
+        pooled: Whether one client holds everybody's rows.
+        least_particles: The smallest number of particles that makes sense.
+    """
+
+    name: str
+    about: str
+    settings: type[MethodSettings]
+    build: Callable[[Model, Site, Any], Method]
+    sites: str = "curvature"
+    uses_sites: bool = True
+    answers_reports: bool = True
+    everybody: bool = False
+    pooled: bool = False
+    least_particles: int = 2

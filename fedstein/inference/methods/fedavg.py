@@ -1,0 +1,95 @@
+"""Federated averaging (McMahan et al. 2017): the selected clients run SGD from the same weights, the server averages.
+
+It is a reference, not a Bayesian method: each particle is a network of its own that maximises the likelihood (the prior
+is not used), one by default. The step size is the rate of SGD on the mean loss of a batch, and the average is weighted
+by rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from pydantic import Field
+
+from fedstein.data.shard import minibatch, shuffled, whole
+from fedstein.inference.methods.base import Accepted, Method, MethodKind, MethodSettings, Training
+from fedstein.inference.methods.dsvgd import initial_particles, particles_of
+from fedstein.inference.sites.base import Arrays, Site, State
+from fedstein.inference.target import TargetSpec
+from fedstein.models.base import Blocks, Model, join
+from fedstein.settings import PositiveFloat
+from fedstein.stein import KERNELS
+
+
+class FedavgSettings(MethodSettings):
+    """Settings of federated averaging."""
+
+    kind: str = "fedavg"
+    particles: int = Field(1, ge=1, le=10**6, description="Networks that are trained side by side.")
+    step_size: PositiveFloat = Field(0.5, description="Step size of stochastic gradient descent.")
+
+
+def fedavg(model: Model, site: Site, settings: FedavgSettings) -> Method:
+    """Build federated averaging.
+
+    Args:
+        model: The model.
+        site: The absence of sites.
+        settings: The settings of ``[algorithm]``.
+
+    Returns:
+        The method. Its server state is ``particles``, the weights of each network.
+    """
+    steps, batch_size = settings.local_steps, settings.batch_size
+
+    def train(given: Training) -> tuple[Arrays, State]:
+        key, received, _, shard, use_all, scale = given
+        order = jnp.arange(1) if use_all else shuffled(key, shard)
+        rate = scale * settings.step_size / shard.rows.astype(shard.x.dtype)  # the score is of the whole shard
+
+        def step(number: Array, theta: Blocks) -> Blocks:
+            batch = whole(shard) if use_all else minibatch(shard, order, number, batch_size)
+            score = model.likelihood_score(theta, batch.x, batch.y, batch.weights / settings.temperature)
+            return jax.tree.map(lambda t, s: t + rate * s, theta, score)
+
+        theta = jax.lax.fori_loop(0, steps, step, model.split(received["particles"]))
+        return {"particles": join(theta), "rows": shard.rows}, {}
+
+    def apply(server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays], scale: Any) -> Arrays:
+        rows = np.array([float(update["rows"]) for update in updates.values()])
+        share = rows / rows.sum()
+        average = sum(w * np.asarray(u["particles"], np.float64) for w, u in zip(share, updates.values(), strict=True))
+        return {**server, "particles": jnp.asarray(average, server["particles"].dtype)}
+
+    return Method(
+        name="fedavg",
+        spec=TargetSpec(model, site, settings.temperature, KERNELS["rbf"]),
+        init=lambda key: {"particles": initial_particles(model, settings.particles, key)},
+        client_state=lambda server: {},
+        broadcast=lambda server, uses: {"particles": server["particles"]},
+        assign=lambda server, accepted: {"particles": server["particles"]},
+        train=train,
+        apply=apply,
+        posterior=particles_of,
+        shared=(),
+        sequential=False,
+        row_gradients=lambda rows: {"train": steps * min(rows, batch_size) * settings.particles, "site": 0},
+    )
+
+
+FEDAVG = MethodKind(
+    name="fedavg",
+    about="reference: federated averaging, one network and no prior",
+    settings=FedavgSettings,
+    build=fedavg,
+    sites="none",
+    uses_sites=False,
+    answers_reports=False,
+    everybody=True,
+    least_particles=1,
+)

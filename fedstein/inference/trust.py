@@ -1,0 +1,105 @@
+"""Whether draws are to be trusted: diagnostics held against the usual limits, with a sentence for each breach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstein.inference.diagnostics import bulk_ess, ebfmi, rhat
+
+RHAT = 1.01  # at most
+ESS, ESS_PER_CHAIN = 400.0, 100.0  # at least
+DIVERGENT = 0.001  # of all iterations, at most
+EBFMI = 0.3  # at least
+
+
+class Trace(NamedTuple):
+    """What NUTS leaves behind: the values that are kept, chains x draws x parameters, and of every iteration after the
+    warm-up, chains x iterations, whether it diverged, its energy, its acceptance probability and its leapfrog steps.
+    """
+
+    values: np.ndarray
+    diverging: np.ndarray
+    energy: np.ndarray
+    acceptance: np.ndarray
+    steps: np.ndarray
+
+
+@dataclass(frozen=True)
+class DrawDiagnostics:
+    """What the chains say about themselves.
+
+    Attributes:
+        rhat: Rank-normalised split R-hat of each parameter.
+        ess: Bulk effective sample size of each parameter.
+        divergences: How many of the kept iterations diverged.
+        ebfmi: E-BFMI of each chain; empty where nothing had to be moved by NUTS.
+        acceptance: The mean acceptance probability.
+        steps: Leapfrog steps of an iteration, the mean.
+        seconds: How long it took, compilation included.
+        problems: Why the draws are not to be trusted, in sentences; empty where they are.
+    """
+
+    rhat: np.ndarray
+    ess: np.ndarray
+    divergences: int
+    ebfmi: np.ndarray
+    acceptance: float
+    steps: float
+    seconds: float
+    problems: list[str]
+
+    @property
+    def trusted(self) -> bool:
+        return not self.problems
+
+
+def diagnose(draws: np.ndarray, trace: Trace, seconds: float) -> DrawDiagnostics:
+    """Measure the chains.
+
+    Args:
+        draws: Chains x draws x d.
+        trace: What NUTS left behind.
+        seconds: How long it took.
+
+    Returns:
+        The diagnostics with every problem that they show.
+    """
+    finite = bool(np.isfinite(draws).all())
+    dim = draws.shape[-1]
+    r = rhat(draws) if finite else np.full(dim, np.nan)
+    size = bulk_ess(draws) if finite else np.full(dim, np.nan)
+    moved = trace.values.shape[-1] > 0
+    fractions = ebfmi(trace.energy) if moved else np.zeros(0)
+    divergences = int(trace.diverging.sum())
+    problems = check(draws.shape[0], trace.diverging.size, finite, r, size, divergences, fractions)
+    acceptance, steps = float(trace.acceptance.mean()), float(trace.steps.mean())
+    return DrawDiagnostics(r, size, divergences, fractions, acceptance, steps, seconds, problems)
+
+
+def check(
+    chains: int, iterations: int, finite: bool, r: np.ndarray, size: np.ndarray, divergences: int, fractions: np.ndarray
+) -> list[str]:
+    """Why draws are not to be trusted, a sentence for each reason; NaN counts as a reason."""
+    if not finite:
+        return ["Some draws are not finite numbers; the prior times the sites may not be a proper density."]
+    problems = []
+    if not np.all(r <= RHAT):
+        problems.append(
+            f"The chains disagree: R-hat is up to {np.max(r):.3f} (parameter {int(np.argmax(r))}), more than {RHAT}."
+        )
+    least = max(ESS, ESS_PER_CHAIN * chains)
+    if not np.all(size >= least):
+        problems.append(
+            f"The draws are too few or too dependent: parameter {int(np.argmin(size))} has an effective sample size of "
+            f"{np.min(size):.0f}, less than {least:.0f}; take more draws."
+        )
+    if divergences > DIVERGENT * iterations:
+        problems.append(f"{divergences} of {iterations} iterations diverged; take a higher acceptance.")
+    if fractions.size and not np.all(fractions >= EBFMI):
+        problems.append(
+            f"The energy is explored too slowly: E-BFMI is down to {np.min(fractions):.2f}, less than {EBFMI}."
+        )
+    return problems

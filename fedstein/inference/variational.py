@@ -1,0 +1,311 @@
+"""Variational sites: passes over clients until every site is the average expansion over the posterior itself.
+
+Each pass the server samples p0 and the sites, takes the moments q = N(m, V) of the draws, asks clients for their
+expansions over q (``expansion.expand``), and moves the sites towards them by a damped step. At the fixed point a site
+does what the client's likelihood does on average where the posterior is; the prior is exact throughout.
+
+A client is asked when its *innovation*, how far its expansion over the q of now is from its site, may exceed a
+threshold. The server cannot know it without asking, but can say how it will be about: how much the client's last two
+expansions differ, divided by how far q had moved between them, times how far q has moved since. That is a guess, and
+good for small moves of q only; after larger ones every client is asked, and before the passes end, whoever has last
+been asked at a q that was noticeably different is asked once more. A client whose site is already right is not asked
+again; what was asked before is still worked off by damped steps, at no cost.
+
+The functions are pure and know no engine: whoever calls says how a client is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedstein.errors import InputError
+from fedstein.inference.expansion import row_gradients
+from fedstein.inference.natural import GaussianSite, add_sites, moments_distance, natural_distance
+from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sample_posterior
+from fedstein.models.base import Model
+
+Ask = Callable[[int, np.ndarray, np.ndarray], GaussianSite]  # client, m, V -> its expansion
+# clients, m, V -> the expansions of those that answered
+AskTogether = Callable[[list[int], np.ndarray, np.ndarray], Mapping[int, GaussianSite]]
+
+NUMBER = 4  # bytes of a number in a message
+NEAR = 0.1  # how far q may move for a guess to mean something, in posterior sds
+
+
+class Passes(NamedTuple):
+    """How sites are refined.
+
+    Attributes:
+        most: The largest number of passes.
+        damping: rho in site <- site + rho (expansion - site). A site of zero takes the first expansion as it is.
+        tolerance: Stop when prior and sites would move by less than this many posterior sds, all later passes included.
+        patience: Clients are asked when their innovation may exceed tolerance / sqrt(clients) times this.
+        between: The sampler of the passes; it may be short, as only its moments count.
+        final: The sampler of the draws that are handed out. With the warm-up of ``between`` nothing compiles twice.
+    """
+
+    most: int = 40
+    damping: float = 0.6
+    tolerance: float = 0.03
+    patience: float = 1.0
+    between: Sampler = Sampler(draws=250)
+    final: Sampler = Sampler()
+
+
+class PassRecord(NamedTuple):
+    """One pass: how far there was still to go, in posterior sds, who was asked, what that cost, who did not answer."""
+
+    to_go: float
+    asked: tuple[int, ...]
+    bytes_down: int
+    bytes_up: int
+    row_gradients: int
+    unanswered: tuple[int, ...] = ()
+
+
+class RefinedSites(NamedTuple):
+    """Every client's site after the passes, a record of each pass, and whether the stopping rule was met."""
+
+    sites: dict[int, GaussianSite]
+    records: list[PassRecord]
+    settled: bool
+    centre: np.ndarray | None = None  # the posterior mean of the last pass
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What refining leaves behind.
+
+    Attributes:
+        sites: Every client's site.
+        draws: Draws from the prior and these sites.
+        records: One for each pass.
+        settled: Whether the stopping rule was met.
+    """
+
+    sites: dict[int, GaussianSite]
+    draws: PosteriorDraws
+    records: list[PassRecord]
+    settled: bool
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that travelled, down and up."""
+        return sum(record.bytes_down + record.bytes_up for record in self.records)
+
+    @property
+    def row_gradients(self) -> int:
+        return sum(record.row_gradients for record in self.records)
+
+
+def message_bytes(dim: int, number: int = NUMBER) -> int:
+    """d + d (d + 1) / 2 numbers: a mean and a covariance down, or eta and Lambda up."""
+    return number * (dim + dim * (dim + 1) // 2)
+
+
+@dataclass
+class _Client:
+    """What the server knows of one client."""
+
+    site: GaussianSite
+    fresh: GaussianSite | None = None  # the expansion of its last answer
+    asked_at: tuple[np.ndarray, np.ndarray] | None = None  # the q of that expansion
+    sensitivity: float = math.inf  # innovation per distance that q had moved
+    silent: bool = False  # whether it did not answer; it is then not asked again
+
+    def moved(self, mean: np.ndarray, covariance: np.ndarray) -> float:
+        """How far q has moved since the client was last asked."""
+        return math.inf if self.asked_at is None else moments_distance(*self.asked_at, mean, covariance)
+
+    def expected(self, mean: np.ndarray, covariance: np.ndarray) -> float:
+        """The innovation that an answer would about bring."""
+        moved = self.moved(mean, covariance)
+        if moved > NEAR:
+            return math.inf
+        return self.sensitivity * moved if moved else 0.0
+
+    def answer(self, fresh: GaussianSite, mean: np.ndarray, covariance: np.ndarray) -> None:
+        """Take an expansion in, and learn from it how much such expansions depend on q."""
+        moved = self.moved(mean, covariance)
+        if self.fresh is not None and 0 < moved < math.inf:
+            self.sensitivity = natural_distance(self.fresh, fresh, mean, covariance) / moved
+        self.fresh, self.asked_at = fresh, (mean, covariance)
+
+    def step(self, damping: float) -> None:
+        """Move the site towards the last expansion."""
+        if self.fresh is None:
+            return
+        rho = damping if self.site.precision.any() else 1.0
+        eta, precision = (old + rho * (new - old) for old, new in zip(self.site, self.fresh, strict=True))
+        self.site = GaussianSite(eta, precision)
+
+
+def refine(
+    model: Model,
+    ask: Ask,
+    sites: Mapping[int, GaussianSite],
+    *,
+    rows: Mapping[int, int] | None = None,
+    passes: Passes | None = None,
+    seed: int = 0,
+    start: np.ndarray | None = None,
+    on_pass: Callable[[PassRecord], None] = lambda record: None,
+    on_progress: OnProgress = lambda share: None,
+) -> Refined:
+    """Refine sites until they are the average expansions over the posterior, and sample it.
+
+    Args:
+        model: The model.
+        ask: ``ask(client, m, V)`` gives a client's expansion over N(m, V).
+        sites: The sites to begin with, one for each client: those of a run, or ``no_site``.
+        rows: The number of rows of each client, to count row-gradients; not counted where it is missing.
+        passes: How to refine.
+        seed: Fixes every draw. All passes use the same random numbers, so that they can settle.
+        start: Where the first search for a mode begins.
+        on_pass: Gets the record of each pass.
+        on_progress: Gets the share of the final draws that is done.
+
+    Returns:
+        The sites, the draws, and a record of each pass.
+
+    Raises:
+        InputError: There is no client, or a sampled posterior has no finite moments.
+    """
+    passes = passes or Passes()
+
+    def each(numbers: list[int], mean: np.ndarray, covariance: np.ndarray) -> dict[int, GaussianSite]:
+        return {number: ask(number, mean, covariance) for number in numbers}
+
+    found = refine_sites(model, each, sites, rows=rows, passes=passes, seed=seed, start=start, on_pass=on_pass)
+    total = add_sites(found.sites, model.dim)
+    draws = sample_posterior(
+        model, *total, sampler=passes.final, seed=seed, start=found.centre, on_progress=on_progress
+    )
+    return Refined(found.sites, draws, found.records, found.settled)
+
+
+def refine_sites(
+    model: Model,
+    ask: AskTogether,
+    sites: Mapping[int, GaussianSite],
+    *,
+    rows: Mapping[int, int] | None = None,
+    passes: Passes | None = None,
+    seed: int = 0,
+    start: np.ndarray | None = None,
+    number: int = NUMBER,
+    on_pass: Callable[[PassRecord], None] = lambda record: None,
+) -> RefinedSites:
+    """Refine sites without sampling in the end, asking the clients of a pass together.
+
+    Args:
+        model: The model.
+        ask: ``ask(clients, m, V)`` gives the expansions over N(m, V) of those clients that answer. One that does not
+            is not asked again, and keeps the site that it has.
+        sites: The sites to begin with, one for each client: those of a run, or ``no_site``.
+        rows: The number of rows of each client, to count row-gradients; not counted where it is missing.
+        passes: How to refine.
+        seed: Fixes every draw. All passes use the same random numbers, so that they can settle.
+        start: Where the first search for a mode begins.
+        number: The bytes of a number in a message.
+        on_pass: Gets the record of each pass.
+
+    Returns:
+        The sites, and a record of each pass.
+
+    Raises:
+        InputError: There is no client, or a sampled posterior has no finite moments.
+    """
+    if not sites:
+        raise InputError("expected at least one client to refine the sites of, got none")
+    passes = passes or Passes()
+    clients = {client: _Client(site) for client, site in sorted(sites.items())}
+    records: list[PassRecord] = []
+    settled = False
+    while not settled and len(records) < passes.most:
+        q = _moments(model, clients, passes, seed, start)
+        start = q[0]
+        record = _one_pass(model, ask, clients, rows or {}, passes, number, *q)
+        records.append(record)
+        on_pass(record)
+        settled = still_to_go(records, passes.damping) <= passes.tolerance
+    return RefinedSites({name: client.site for name, client in clients.items()}, records, settled, start)
+
+
+def still_to_go(records: list[PassRecord], damping: float) -> float:
+    """How far all later passes together would go, were each a constant share of the one before (Aitken).
+
+    With rate r that is damping to_go (1 + r + r^2 + ...) = damping to_go / (1 - r). Nearly separable rows make r large,
+    and small moves go on for long there.
+
+    Args:
+        records: The passes so far.
+        damping: rho.
+
+    Returns:
+        The distance in posterior sds, at least that of an undamped pass.
+    """
+    now = records[-1].to_go
+    back = min(3, len(records) - 2)  # the first pass comes from far away and tells no rate
+    if back < 1:
+        return now
+    rate = (now / max(records[-1 - back].to_go, 1e-300)) ** (1 / back)
+    return now * max(1.0, damping / (1 - min(rate, 0.95)))
+
+
+def _moments(
+    model: Model, clients: Mapping[int, _Client], passes: Passes, seed: int, start: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the prior and the sites as they are."""
+    total = add_sites({number: client.site for number, client in clients.items()}, model.dim)
+    draws = sample_posterior(model, *total, sampler=passes.between, seed=seed, start=start)
+    if not (np.isfinite(draws.mean).all() and np.isfinite(draws.covariance).all()):
+        raise InputError(
+            "the prior and the sites have no finite moments; let clients train first, or use a proper prior"
+        )
+    return draws.mean, draws.covariance
+
+
+def _one_pass(
+    model: Model,
+    ask: AskTogether,
+    clients: Mapping[int, _Client],
+    rows: Mapping[int, int],
+    passes: Passes,
+    size: int,
+    mean: np.ndarray,
+    covariance: np.ndarray,
+) -> PassRecord:
+    """Ask whoever may have news, say how far there is to go, and take the damped step."""
+    threshold = passes.patience * passes.tolerance / math.sqrt(len(clients))
+    before = add_sites({n: client.site for n, client in clients.items()}, model.dim)
+
+    def take(numbers: list[int]) -> float:
+        answers = ask(numbers, mean, covariance) if numbers else {}
+        for number in numbers:
+            if number in answers:
+                clients[number].answer(answers[number], mean, covariance)
+            else:
+                clients[number].silent = True
+        ahead = add_sites({n: client.fresh or client.site for n, client in clients.items()}, model.dim)
+        return natural_distance(before, ahead, mean, covariance)
+
+    there = {n: client for n, client in clients.items() if not client.silent}
+    asked = [n for n, client in there.items() if client.expected(mean, covariance) > threshold]
+    to_go = take(asked)
+    if to_go <= passes.tolerance:  # about to stop: rely on no guess
+        late = [
+            n for n, client in there.items() if not client.silent and client.moved(mean, covariance) > passes.tolerance
+        ]
+        to_go, asked = take(late), asked + late
+    for client in clients.values():
+        client.step(1.0 if to_go <= passes.tolerance else passes.damping)  # in the end: what the clients said
+    silent = tuple(n for n in sorted(asked) if clients[n].silent)
+    each, answered = message_bytes(model.dim, size), [n for n in asked if n not in silent]
+    work = sum(row_gradients(model, rows.get(n, 0)) for n in answered)
+    return PassRecord(to_go, tuple(sorted(asked)), len(asked) * each, len(answered) * each, work, silent)

@@ -1,0 +1,322 @@
+"""What a run yields: a posterior that gives draws and predictions, and that can be loaded from a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedstein.data import Scaling, scaled
+from fedstein.errors import InputError
+from fedstein.evaluation.prediction import mixture_moments
+from fedstein.evaluation.predictive import Predictive
+from fedstein.inference.natural import GaussianSite
+from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sample_posterior
+from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
+from fedstein.inference.summary import Summary, summarise_draws
+from fedstein.inference.trust import DrawDiagnostics
+from fedstein.models import Model
+from fedstein.runs.build import build_model
+from fedstein.runs.config import Config, unknown
+from fedstein.runs.doubts import doubts
+from fedstein.runs.folder import RunFolder
+from fedstein.runs.kept_draws import read_draws, read_sums, write_draws
+
+SOURCES = ("nuts", "gaussian", "particles")
+NO_SITES = (
+    "Only full curvature sites say how wide the posterior is, and this run has none: particles lie too close together "
+    "to quote intervals from."
+)
+AT_PARTICLES = (
+    "The sites were expanded at the particles. With few rows for the number of parameters, intervals can then be much "
+    "too narrow; sites.expand = 'variational' expands them over the posterior."
+)
+NO_SUMS = (
+    "this posterior has no sums of full sites to draw from: it needs sites__kind='curvature' and "
+    "sites__structure='full', and a run folder must be of this version; use using='gaussian' or using='particles'"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Posterior:
+    """N particles of a model's posterior, and how they came about.
+
+    Attributes:
+        model: The model.
+        particles: N x d, in the model's own coordinates.
+        rounds: The record of each round, as in ``rounds.jsonl``.
+        config: The full config of the run.
+        gaussian: The Gaussian of prior and sites, from full curvature sites: the posterior with the right width.
+        clients: Where clients evaluated: the held-out rows and metrics of each.
+        scaling: How rows are scaled before the model sees them; None where they are used as they come.
+        sums: The server's sums of full curvature sites: eta (d) and precision (d x d). Draws are made from them.
+        features: The names of the features; x0, x1, ... where there are none.
+        doubts: Why the sums themselves are not to be trusted, in sentences; empty where they are.
+        folder: The run folder that this was loaded from. Draws are kept there.
+    """
+
+    model: Model
+    particles: np.ndarray
+    rounds: list[dict[str, Any]]
+    config: Config
+    gaussian: SiteGaussian | None = None
+    clients: list[dict[str, Any]] | None = None
+    scaling: Scaling | None = field(default=None, compare=False)
+    sums: GaussianSite | None = field(default=None, compare=False)
+    features: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    folder: Path | None = field(default=None, compare=False)
+    _made: dict[tuple[Sampler, int], PosteriorDraws] = field(default_factory=dict, init=False, compare=False)
+
+    def __repr__(self) -> str:
+        n, d = self.particles.shape
+        other = ", with a Gaussian" if self.gaussian is not None else ""
+        made = self._kept(Sampler(), 0) if self.sums is not None else None
+        doubtful = self.doubts or (made is not None and not made.trusted)
+        warning = "; its draws are not to be trusted, see problems" if doubtful else ""
+        if self.sums is not None and not self.refined:
+            warning += "; sites expanded at the particles, see summary()"
+        head = f"<Posterior of {self.model.name}: {n} particles of {d} parameters{other}"
+        return f"{head}, {len(self.rounds)} rounds{warning}>"
+
+    @property
+    def refined(self) -> bool:
+        """Whether sites were expanded over the posterior (``sites.expand = "variational"``), not at the particles."""
+        return getattr(self.config.sites, "expand", "mean") == "variational"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the d parameters: those of the model where it gives any, else theta[0], theta[1], ..."""
+        features = self.features or tuple(f"x{i}" for i in range(self.model.features))
+        found = self.model.parameter_names(features) if self.model.parameter_names is not None else ()
+        return found if len(found) == self.model.dim else tuple(f"theta[{i}]" for i in range(self.model.dim))
+
+    @property
+    def diagnostics(self) -> DrawDiagnostics | None:
+        """What the chains behind ``draws()`` say about themselves; None without full sites. Makes the draws."""
+        return self.sample().diagnostics if self.sums is not None else None
+
+    @property
+    def problems(self) -> list[str]:
+        """Why intervals from ``draws()`` are not to be trusted, in sentences; empty where they are. Makes the draws."""
+        if self.sums is None:
+            return [NO_SITES]
+        return [*self.doubts, *self.sample().problems]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether ``draws()`` represent the prior times the sites of every client. Makes the draws.
+
+        How well sites represent likelihoods they cannot tell; see ``sites.expand``.
+        """
+        return not self.problems
+
+    def sample(
+        self, seed: int = 0, sampler: Sampler | None = None, on_progress: OnProgress = lambda share: None
+    ) -> PosteriorDraws:
+        """Sample the prior times the sites with NUTS, or hand out what was sampled before.
+
+        Args:
+            seed: The same seed gives the same draws.
+            sampler: How long to sample; four chains with 500 + 1000 iterations unless said otherwise.
+            on_progress: Gets the share that is done.
+
+        Returns:
+            The draws of each chain, their moments and diagnostics.
+
+        Raises:
+            InputError: The posterior has no sums of full sites, or NumPyro is not installed.
+        """
+        if self.sums is None:
+            raise InputError(NO_SUMS)
+        chosen = sampler or Sampler()
+        found = self._kept(chosen, seed)
+        if found is None:
+            start = np.asarray(self.particles, np.float64).mean(axis=0)
+            found = sample_posterior(
+                self.model, *self.sums, sampler=chosen, seed=seed, start=start, on_progress=on_progress
+            )
+            self._made[chosen, seed] = found
+            if self.folder is not None and (chosen, seed) == (Sampler(), 0):
+                write_draws(self.folder, found, chosen, seed)
+        return found
+
+    def _kept(self, sampler: Sampler, seed: int) -> PosteriorDraws | None:
+        """Draws that were made before, by this object or, with the default settings, by another one in the folder."""
+        if (sampler, seed) not in self._made and self.folder is not None and (sampler, seed) == (Sampler(), 0):
+            kept = read_draws(self.folder, sampler, seed)
+            if kept is not None and kept.draws.shape[-1] == self.model.dim:
+                self._made[sampler, seed] = kept
+        return self._made.get((sampler, seed))
+
+    def draws(self, n: int | None = None, seed: int = 0, using: str | None = None) -> np.ndarray:
+        """Draws from the posterior.
+
+        Args:
+            n: The number of draws. By default all 4000 of NUTS, 200 of the Gaussian, or every particle. There are no
+                more than the particles; NUTS samples longer where more are asked for.
+            seed: The same seed gives the same draws.
+            using: ``"nuts"`` samples the prior times the sites, when it is first asked for; ``"gaussian"`` is the site
+                Gaussian, ``"particles"`` the particles. By default the first of these that there is.
+
+        Returns:
+            n x d draws, with columns as in ``names``. ``trusted`` says whether those of NUTS are to be trusted.
+
+        Raises:
+            InputError: There are no full sites, no Gaussian, or more draws are asked for than there are particles.
+        """
+        using = using or self._best()
+        source = self._source(using)
+        if n is not None and n < 1:
+            raise InputError(f"expected at least one draw, got {n}")
+        if using == "nuts":
+            longer = max(Sampler().draws, -(-(n or 0) // Sampler().chains))
+            sampled = self.sample(seed, Sampler()._replace(draws=longer)).draws
+            mixed = sampled.swapaxes(0, 1).reshape(-1, sampled.shape[-1])  # chains take turns
+            return mixed if n is None else mixed[np.linspace(0, len(mixed) - 1, n).round().astype(int)]
+        if source is not None:
+            return source.draws(DRAWS if n is None else n, seed)
+        if n is not None and n > len(self.particles):
+            raise InputError(f"expected at most {len(self.particles)} draws, one a particle, got {n}")
+        return self.particles[:n]
+
+    def summary(self, using: str | None = None) -> Summary:
+        """Mean, sd, median and the central 90% interval of each parameter, with R-hat and ESS where NUTS drew.
+
+        Args:
+            using: As for ``draws``.
+
+        Returns:
+            A table: a sequence of rows, each a mapping. It prints as text and has ``to_pandas()``.
+
+        Raises:
+            InputError: There is no such posterior.
+        """
+        using = using or self._best()
+        draws = self.draws(using=using)
+        if using == "nuts":
+            note = "" if self.refined else AT_PARTICLES
+            return summarise_draws(draws, self.names, using, self.diagnostics, self.problems, note)
+        return summarise_draws(draws, self.names, using, None, self.doubts if using == "gaussian" else [NO_SITES])
+
+    def interval(self, level: float = 0.9, using: str | None = None) -> np.ndarray:
+        """Central intervals of the parameters.
+
+        Args:
+            level: The posterior probability of each interval, between 0 and 1.
+            using: As for ``draws``.
+
+        Returns:
+            d x 2, lower and upper ends.
+
+        Raises:
+            InputError: The level is not between 0 and 1, or there is no such posterior.
+        """
+        if not 0 < level < 1:
+            raise InputError(f"expected a level between 0 and 1, got {level}")
+        tail = (1 - level) / 2
+        return np.quantile(self.draws(using=using), (tail, 1 - tail), axis=0).T
+
+    def predict(self, x: np.ndarray, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+        """Predict new rows.
+
+        Args:
+            x: Rows x features, in the units of the rows that the run was given.
+            using: ``"particles"``, or ``"gaussian"`` to average over draws from the Gaussian of prior and sites, or
+                ``"nuts"`` to average over draws of NUTS.
+            draws: The number of draws from the Gaussian or of NUTS.
+            seed: The seed of those draws.
+
+        Returns:
+            Rows x classes probabilities; for regression rows x 2, mean and standard deviation.
+
+        Raises:
+            InputError: The rows are not rows of the model, or there is no Gaussian.
+        """
+        self._source(using)
+        if self.scaling is not None and np.ndim(x) == 2 and np.shape(x)[1] == self.model.features:
+            x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale)
+        rows = as_rows(x, "x", self.model.features)
+        if len(rows) == 0:
+            return np.zeros((0, self.model.classes or 2))
+        points = self.particles if using == "particles" else self.draws(draws, seed, using)
+        out = Predictive(self.model, rows)(jnp.asarray(points, jnp.result_type(float)))
+        if self.model.task == "classification":
+            return np.exp(out)
+        mean, sd = mixture_moments(out)
+        if self.scaling is not None:
+            mean, sd = mean * self.scaling.target_scale + self.scaling.target_mean, sd * self.scaling.target_scale
+        return np.stack([mean, sd], axis=1)
+
+    def _best(self) -> str:
+        """The posterior that says most about widths."""
+        if self.sums is not None:
+            return "nuts"
+        return "gaussian" if self.gaussian is not None else "particles"
+
+    def _source(self, using: str) -> SiteGaussian | None:
+        if using not in SOURCES:
+            raise InputError(unknown("posterior", using, list(SOURCES)))
+        if using == "nuts" and self.sums is None:
+            raise InputError(NO_SUMS)
+        if using == "gaussian" and self.gaussian is None:
+            raise InputError(
+                "this posterior has no Gaussian: it needs sites__kind='curvature' and sites__structure='full'"
+            )
+        return self.gaussian if using == "gaussian" else None
+
+
+def load(path: str | Path) -> Posterior:
+    """Load the posterior of a finished run.
+
+    Args:
+        path: The run folder.
+
+    Returns:
+        The posterior. It predicts rows in the units of the run's own data.
+
+    Raises:
+        InputError: The folder holds no finished run, or it is damaged.
+    """
+    folder, config = RunFolder.open(Path(path))
+    particles, facts = folder.read_posterior(), folder.data_facts()
+    model = build_model(config, len(facts["features"]), facts["classes"], facts["task"])
+    if particles.shape[1] != model.dim:
+        raise InputError(
+            f"{path}: the posterior has {particles.shape[1]} columns, the model {model.dim}; it is damaged"
+        )
+    gaussian = folder.read_gaussian() if folder.has_gaussian() else None
+    records = [record.to_dict() for record in folder.records()]
+    return Posterior(
+        model,
+        particles,
+        records,
+        config,
+        gaussian,
+        scaling=folder.scaling(),
+        sums=read_sums(folder.path),
+        features=tuple(map(str, facts["features"])),
+        doubts=doubts(config, records, folder.refined()),
+        folder=folder.path,
+    )
+
+
+def as_rows(x: Any, name: str, features: int = 0) -> np.ndarray:
+    """Rows as the models want them: two-dimensional finite floats of JAX's precision."""
+    precision = jnp.result_type(float)
+    if getattr(x, "dtype", None) == np.float64 and precision != jnp.float64:
+        raise InputError(
+            f"{name} is float64 but JAX's x64 flag is off; pass x.astype(numpy.float32), or turn the flag on first"
+        )
+    array = np.asarray(x)
+    if array.ndim != 2 or (features and array.shape[1] != features):
+        raise InputError(f"{name}: expected rows x {features or 'features'}, got shape {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name}: expected numbers, got {array.dtype}")
+    if not np.isfinite(array).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InputError(f"{name}: expected finite numbers, got {array[row, column]} in row {row}, column {column}")
+    return array.astype(precision)

@@ -1,1 +1,0 @@
-"""Section III as numbers: the indicators of every candidate beside the true one-step change of the free energies."""

@@ -1,0 +1,173 @@
+"""A config that is being resolved: what the user wrote, what rules have added, and the defaults of the classes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedstein.data import DATASETS, DatasetInfo
+from fedstein.errors import InputError
+from fedstein.inference.methods import MethodKind
+from fedstein.inference.sites import SiteKind
+from fedstein.models import ModelTraits
+from fedstein.registry import unknown_name
+from fedstein.runs.sections import FAMILIES, SECTIONS, find_kind, settings_class
+from fedstein.selection import SchemeKind
+from fedstein.settings import Settings
+
+
+class Facts(NamedTuple):
+    """What must be known of the data, and of a model of the user's own, before defaults can be chosen.
+
+    Attributes:
+        task: ``"classification"`` or ``"regression"``.
+        classes: The number of classes; 0 for regression.
+        clients: The clients that the data itself names; 0 where it names none.
+        traits: What rules must know of a model that no registry has; None for models that a config can name.
+        dim: The parameters of such a model; 0 for models that a config can name.
+        features: The number of features; 0 where it is not known.
+    """
+
+    task: str
+    classes: int
+    clients: int = 0
+    traits: ModelTraits | None = None
+    dim: int = 0
+    features: int = 0
+
+
+class Draft:
+    """What is known of a config so far. ``draft["sites.damping"]`` is the value that the key has by now.
+
+    A key that the chosen kind does not take is None, whatever the user wrote. The kind of a section can be asked for
+    once the user or a rule has named it.
+    """
+
+    def __init__(self, written: Mapping[str, Any], facts: Facts):
+        """
+        Args:
+            written: The user's settings, with known names and possible values.
+            facts: What is known of the data.
+
+        Raises:
+            InputError: There is no dataset of the name.
+        """
+        self.facts = facts
+        self.written = flatten(written)
+        self.by_rule: dict[str, tuple[Rule, Any]] = {}  # the rule for a key, and the value that it gives
+        name = self.written.get("data.name", settings_class("data").model_fields["name"].default)
+        if name not in DATASETS:
+            raise InputError(unknown_name("value of data.name", name, list(DATASETS)))
+        self.dataset: DatasetInfo = DATASETS[name]
+
+    def wrote(self, key: str) -> bool:
+        """Whether the user wrote the key."""
+        return key in self.written
+
+    def settings(self, section: str) -> type[Settings]:
+        """The settings class of a section, by its kind as it is now."""
+        return settings_class(section, self[f"{section}.kind"] if section in FAMILIES else None)
+
+    def __getitem__(self, key: str) -> Any:
+        section, _, name = key.rpartition(".")
+        if section and name != "kind":
+            field = self.settings(section).model_fields.get(name)
+            if field is None:
+                return None
+            if key not in self.written and key not in self.by_rule:
+                return field.get_default(call_default_factory=True)
+        return self.written[key] if key in self.written else self.by_rule[key][1]
+
+    def takes(self, rule: Rule) -> bool:
+        """Whether a rule is about a key that the chosen kind has, and for which its class has no default of its own."""
+        section, _, name = rule.key.rpartition(".")
+        if not section or name == "kind":
+            return True
+        settings = self.settings(section)
+        if rule.of is None:
+            return name in settings.model_fields
+        return issubclass(settings, rule.of) and definer(settings, name) in rule.of.__mro__
+
+    def apply(self, rules: Sequence[Rule]) -> Draft:
+        """Find the rule for every key: the first one that holds. What the user wrote stays.
+
+        Args:
+            rules: The rules, so ordered that each needs only keys of rules before it.
+
+        Returns:
+            This draft.
+        """
+        for rule in rules:
+            if rule.key not in self.by_rule and self.takes(rule) and rule.when(self):
+                self.by_rule[rule.key] = (rule, rule.value(self) if callable(rule.value) else rule.value)
+        return self
+
+    def values(self, without: Sequence[str] = ()) -> dict[str, Any]:
+        """Everything that the user or a rule has decided, as a nested dict; the rest is left to the classes.
+
+        Args:
+            without: Keys that are left out.
+        """
+        decided = {key: value for key, (_, value) in self.by_rule.items()} | self.written
+        nested: dict[str, Any] = {section: {} for section in SECTIONS}
+        for key, value in decided.items():
+            section, _, name = key.rpartition(".")
+            if key not in without:
+                (nested[section] if section else nested)[name] = value
+        return nested
+
+    @property
+    def traits(self) -> ModelTraits:
+        """What rules must know of the model."""
+        return self.facts.traits or find_kind("model", self["model.kind"]).traits
+
+    @property
+    def method(self) -> MethodKind:
+        """The chosen method."""
+        return find_kind("algorithm", self["algorithm.kind"])
+
+    @property
+    def site(self) -> SiteKind:
+        """The chosen kind of site."""
+        return find_kind("sites", self["sites.kind"])
+
+    @property
+    def scheme(self) -> SchemeKind:
+        """The chosen selection scheme."""
+        return find_kind("selection", self["selection.kind"])
+
+
+class Rule(NamedTuple):
+    """A default that depends on other parts of the config, or on the data.
+
+    Attributes:
+        key: ``section.key``.
+        when: Draft -> whether the rule holds. Of several rules for a key the first that holds counts.
+        value: The default, or a function that works it out from the draft.
+        reason: One sentence for users: what the default is, when, and why.
+        of: The settings class that the rule was written for. It holds for subclasses too, unless they state a default
+            of their own. None: it holds for every class that has the key.
+    """
+
+    key: str
+    when: Callable[[Draft], bool]
+    value: Any
+    reason: str
+    of: type[Settings] | None = None
+
+
+def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"sites": {"kind": ...}}`` -> ``{"sites.kind": ...}``."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{name}.{key}": inner for key, inner in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def definer(settings: type[Settings], key: str) -> type | None:
+    """The class that states the type and the default of a key: the settings class or one that it inherits from."""
+    return next((base for base in settings.__mro__ if key in inspect.get_annotations(base)), None)

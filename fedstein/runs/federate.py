@@ -1,0 +1,207 @@
+"""A dataset becomes clients with their rows, and a config a run that is ready to start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein import data
+from fedstein.data.basis import Rotation, find_basis, inputs_of, moments, restore_particles
+from fedstein.data.holdout import Share, share_out
+from fedstein.data.lazy import Lazy, Recent
+from fedstein.data.partition_kinds import given_names, share_rows
+from fedstein.data.shard import Shard
+from fedstein.errors import InputError
+from fedstein.federation.client import ClientProgram
+from fedstein.federation.engine import Engine
+from fedstein.federation.evaluation import Evaluate
+from fedstein.federation.local import LocalEngine
+from fedstein.federation.protocol import RoundContext
+from fedstein.inference.methods import METHODS
+from fedstein.models import MODELS, Model
+from fedstein.runs.build import build_evaluation, build_model, program_in, refuse_too_large, round_context, structure_of
+from fedstein.runs.config import Config
+from fedstein.runs.defaults import Facts
+from fedstein.runs.jax_setup import release_programs
+from fedstein.runs.suitability import refuse_unsuitable
+
+Rows = tuple[np.ndarray, np.ndarray]  # x and y
+
+
+class Federation(NamedTuple):
+    """Clients with their rows, and what they compute."""
+
+    model: Model  # as the clients use it: with rotated inputs where there is a basis
+    program: ClientProgram
+    engine: Engine
+    basis: Rotation | None
+
+    def particles(self, server: Mapping[str, Any]) -> np.ndarray:
+        """The posterior's particles in the model's own coordinates.
+
+        Args:
+            server: The state of the server.
+
+        Returns:
+            N x d particles.
+        """
+        found = np.asarray(self.program.method.posterior(dict(server)))
+        if self.basis is None or self.model.input_block is None:
+            return found
+        return restore_particles(self.basis, found, self.model.widths, self.model.input_block)
+
+
+class PreparedRun(NamedTuple):
+    """A run that is ready to start."""
+
+    config: Config
+    dataset: data.Dataset
+    context: RoundContext
+    federation: Federation
+    evaluation: Evaluate
+
+    @property
+    def engine(self) -> Engine:
+        return self.federation.engine
+
+    def posterior(self, server: Mapping[str, Any]) -> Any:
+        """The points whose predictions are averaged, N x d, in the coordinates that clients use."""
+        return self.federation.program.method.posterior(dict(server))
+
+
+def load_dataset(raw: Mapping[str, Any]) -> data.Dataset:
+    """The dataset that the ``[data]`` of a raw or resolved config names, with targets as its model takes them."""
+    settings = raw.get("data", {})
+    name = settings.get("name", "covertype")
+    keys = data.DATASETS[name].keys if name in data.DATASETS else ()
+    dataset = data.load(name, **{key: settings[key] for key in keys if key in settings})
+    return data.with_counts(dataset) if dataset.task == "regression" and expects_counts(raw) else dataset
+
+
+def expects_counts(raw: Mapping[str, Any]) -> bool:
+    """Whether the model that a raw or resolved config names is one of counts. The default models are not."""
+    section = raw.get("model")
+    kind = section.get("kind") if isinstance(section, Mapping) else None
+    return isinstance(kind, str) and kind in MODELS and MODELS[kind].traits.target == "count"
+
+
+def facts_of(dataset: data.Dataset) -> Facts:
+    names = len(dataset.client_names)
+    return Facts(dataset.task, dataset.classes, names, features=dataset.train_x.shape[1])
+
+
+def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
+    """The rows of each client, as numbers of the dataset's training rows."""
+    return share_rows(dataset, config.partition, config.seed)
+
+
+def client_rows(config: Config, dataset: data.Dataset) -> Sequence[Rows]:
+    """Every client's rows; what it holds out to evaluate on is still among them."""
+    indices = split_rows(config, dataset)
+    return Lazy(len(indices), lambda k: (dataset.train_x[indices[k]], dataset.train_y[indices[k]]))
+
+
+def client_names(config: Config, dataset: data.Dataset) -> Sequence[str] | None:
+    """What the data itself calls its clients, where they are its own."""
+    return given_names(dataset, config.partition, config.seed)
+
+
+def federate(
+    config: Config,
+    model: Model,
+    clients: Sequence[Rows],
+    names: Sequence[str] | None = None,
+    basis: Rotation | None = None,
+) -> Federation:
+    """Clients in this process; ``basis`` is that of a run that goes on, else it is found here where one is needed.
+
+    Held-out rows are set aside first, so nothing that is trained or found here depends on them.
+    """
+    release_programs()
+    shares: Sequence[Share] = Lazy(len(clients), lambda k: share_out(*clients[k], config.evaluate.fraction))
+    there = [client for client in range(len(shares)) if client not in (config.selection.barred or ())]
+    present: Sequence[Share] = Lazy(len(there), lambda i: shares[there[i]])
+    refuse_nothing_held(config, present)
+    refuse_unsuitable(config, model, present)
+    if METHODS.find(config.algorithm.kind).pooled:
+        shares = present = [Share(*(np.concatenate(arrays) for arrays in zip(*present, strict=True)))]
+        names = ["everybody"]
+    if structure_of(config) == "eigen":
+        refuse_no_inputs(model)
+        columns = model.prepare(present[0].x).shape[1]
+        if basis is not None and inputs_of(basis) != columns:
+            raise InputError(
+                f"the basis of the inputs is for {inputs_of(basis)} columns, the rows have {columns}; "
+                "restore the run's own basis.safetensors, or start anew in another folder"
+            )
+        if basis is None:
+
+            def total(probe: np.ndarray | None) -> np.ndarray:
+                return reduce(np.add, (moments(model.prepare(share.x), probe) for share in present))
+
+            basis = find_basis(total, columns, getattr(config.sites, "rank", 0) or 0, config.seed)
+    return serve(config, model, shares, names, basis)
+
+
+def refuse_nothing_held(config: Config, shares: Sequence[Share]) -> None:
+    """Somebody must have rows to evaluate on."""
+    if config.evaluate.where == "clients" and not any(len(share.held_x) for share in shares):
+        raise InputError(
+            "evaluate.where = 'clients' needs a client with two rows or more, and every client has one; set it to "
+            "'server'"
+        )
+
+
+def refuse_no_inputs(model: Model) -> None:
+    """``eigen`` rotates inputs; a model must have a layer that multiplies them."""
+    if model.input_block is None:
+        raise InputError(
+            f"sites.structure = 'eigen' needs a layer that multiplies the inputs, and model {model.name!r} has "
+            "none (input_block); use 'diagonal' or 'full'"
+        )
+
+
+def serve(
+    config: Config,
+    model: Model,
+    shares: Sequence[Share],
+    names: Sequence[str] | None = None,
+    basis: Rotation | None = None,
+) -> Federation:
+    """``federate`` with everything found; without clients it is the server alone, which needs nobody's rows."""
+    used = basis if structure_of(config) == "eigen" else None
+    program = program_in(config, model, used)
+    by_clients = config.evaluate.where == "clients"
+    held = [program.held_out(share.held_x, share.held_y) for share in shares] if by_clients else []
+    budget = config.engine.budget << 20
+
+    def make(client: int) -> Shard:
+        share = shares[client]
+        return program.shard(share.x, share.y)
+
+    shards = Recent(len(shares), make, bytes_of, budget)
+    engine = LocalEngine(program, shards, names, held, [len(share.y) for share in shares])
+    return Federation(program.model, program, engine, used)
+
+
+def bytes_of(shard: Shard) -> int:
+    """What a shard takes on the device."""
+    return int(shard.x.nbytes) + int(shard.y.nbytes)
+
+
+def prepare_run(
+    config: Config, dataset: data.Dataset, basis: Rotation | None = None, clients: Sequence[Rows] | None = None
+) -> PreparedRun:
+    """Everything in process; ``clients`` are those of the config's partition unless they are given."""
+    model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
+    refuse_too_large(config, model)
+    if model.target == "count":
+        dataset = data.with_counts(dataset)
+    rows = client_rows(config, dataset) if clients is None else clients
+    federation = federate(config, model, rows, client_names(config, dataset), basis)
+    evaluation = build_evaluation(config, federation.model, federation.engine, dataset)
+    context = round_context(config, federation.program, federation.engine, evaluation)
+    return PreparedRun(config, dataset, context, federation, evaluation)

@@ -1,0 +1,94 @@
+"""What must be settled before JAX makes its first array: threads, precision, device, and where programs are kept."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from fedstein.data.fetch import cache_folder
+from fedstein.errors import InputError
+from fedstein.machine import memory_maps
+from fedstein.runs.config import Config
+
+PROGRAMS = "programs"  # the folder of compiled programs in the cache folder
+ROOM = 500_000_000  # bytes that it may take
+SHARE_OF_MAPS = 0.4  # of the memory maps that the system allows; the next run must have room for its own programs
+
+
+def start_jax(config: Config) -> None:
+    """Fix the thread count, the precision and the device; same bits need the same of each."""
+    os.environ["NPROC"] = str(config.engine.threads)  # what XLA sizes its pool by
+
+    import jax
+
+    jax.config.update("jax_enable_x64", config.engine.precision == "float64")
+    keep_programs()
+    use_device(config.engine.device)
+
+
+def use_device(device: str) -> None:
+    """Compute there; ``auto`` is what JAX finds best."""
+    import jax
+
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")  # an accelerator is not even touched
+    elif device != "auto":
+        try:
+            jax.config.update("jax_default_device", jax.devices(device)[0])
+        except RuntimeError:
+            found = ", ".join(sorted({each.platform for each in jax.devices()}))
+            raise InputError(
+                f"engine.device = {device!r}, but JAX finds none here, only: {found}; install JAX for it, or leave "
+                "engine.device at 'auto'"
+            ) from None
+
+
+def keep_programs() -> None:
+    """Compiled programs outlive the process: a second run with the same shapes starts without compiling.
+
+    JAX_COMPILATION_CACHE_DIR, where it is set, says where instead. The folder may be deleted at any time.
+    """
+    import jax
+
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
+        return
+    folder = cache_folder() / PROGRAMS
+    with suppress(OSError):  # a home that cannot be written to: every run compiles
+        folder.mkdir(parents=True, exist_ok=True)
+        trim(folder, ROOM)
+        if os.access(folder, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(folder))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def trim(folder: Path, room: int) -> None:
+    """Remove the programs that were made longest ago until the others take no more than ``room``."""
+    found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir() if path.is_file())
+    total = sum(size for _, size, _ in found)
+    for _, size, path in found:
+        if total <= room:
+            return
+        path.unlink(missing_ok=True)
+        total -= size
+
+
+def release_programs() -> bool:
+    """Forget compiled programs of earlier runs if this process comes near the system's limit of memory maps.
+
+    A run takes about 600 maps. Without this a process that makes about a hundred runs of different shapes crashes.
+
+    Returns:
+        Whether programs were released. Functions that are used again are compiled again, or read from the disk.
+    """
+    import gc
+
+    import jax
+
+    maps = memory_maps()
+    if maps is None or maps[0] < SHARE_OF_MAPS * maps[1]:
+        return False
+    gc.collect()
+    jax.clear_caches()
+    gc.collect()
+    return True

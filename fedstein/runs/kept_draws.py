@@ -1,0 +1,112 @@
+"""The server's sums and draws from them in a run folder: ``sums.safetensors``, ``draws.safetensors``, ``draws.json``.
+
+Draws can always be made again from the sums. So draws that do not belong to the sums of the folder, or that are
+damaged, count as absent, and a folder that cannot be written to keeps none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedstein.errors import InputError
+from fedstein.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
+from fedstein.inference.natural import GaussianSite
+from fedstein.inference.sampling import PosteriorDraws, Sampler
+from fedstein.inference.trust import DrawDiagnostics
+
+SUMS, DRAWS, ABOUT = "sums.safetensors", "draws.safetensors", "draws.json"
+
+
+def write_sums(folder: Path, sums: GaussianSite) -> None:
+    """Write the sums over clients of the sites' natural parameters, eta (d) and precision (d x d), in float64."""
+    with disk_errors(folder):
+        write_bytes(folder / SUMS, pack({name: np.asarray(part, np.float64) for name, part in sums._asdict().items()}))
+
+
+def read_sums(folder: Path) -> GaussianSite | None:
+    """Read the sums of a run.
+
+    Args:
+        folder: The run folder.
+
+    Returns:
+        The sums, or None for a run that left none: without full sites, or from before there were sums.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    path = folder / SUMS
+    if not path.is_file():
+        return None
+    arrays = unpack(path.read_bytes(), path)
+    eta, precision = arrays.get("eta", np.zeros((0, 0))), arrays.get("precision", np.zeros(0))
+    if eta.ndim != 1 or precision.shape != (len(eta), len(eta)):
+        raise InputError(f"{path} is damaged: expected tensors 'eta' (d) and 'precision' (d x d)")
+    return GaussianSite(eta, precision)
+
+
+def write_draws(folder: Path, draws: PosteriorDraws, sampler: Sampler, seed: int) -> None:
+    """Keep draws and what they say about themselves; ``draws.json`` comes last and says that they are whole.
+
+    Args:
+        folder: The run folder, with sums.
+        draws: The draws.
+        sampler: How they were made.
+        seed: Their seed.
+    """
+    content = pack({"draws": draws.draws, "mean": draws.mean, "covariance": draws.covariance})
+    about = {
+        "seed": seed,
+        "sampler": sampler._asdict(),
+        "trusted": draws.trusted,
+        **{name: _listed(value) for name, value in asdict(draws.diagnostics).items()},
+        "draws_sha256": _checksum(content),
+        "sums_sha256": _checksum((folder / SUMS).read_bytes()),
+    }
+    with suppress(OSError):
+        write_bytes(folder / DRAWS, content)
+        write_json(folder / ABOUT, about)
+
+
+def read_draws(folder: Path, sampler: Sampler, seed: int) -> PosteriorDraws | None:
+    """Read the draws that the folder keeps.
+
+    Args:
+        folder: The run folder.
+        sampler: How the draws must have been made.
+        seed: The seed that they must have.
+
+    Returns:
+        The draws, or None where there are none from the sums that are there now.
+    """
+    try:
+        about = read_json(folder / ABOUT, "draws")
+        content = (folder / DRAWS).read_bytes()
+        if about["draws_sha256"] != _checksum(content) or about["sums_sha256"] != _checksum(
+            (folder / SUMS).read_bytes()
+        ):
+            return None
+        if (about["sampler"], about["seed"]) != (sampler._asdict(), seed):
+            return None
+        arrays = unpack(content, folder / DRAWS)
+        numbers: dict[str, Any] = {name: np.array(about[name], np.float64) for name in ("rhat", "ess", "ebfmi")}
+        numbers |= {name: float(about[name]) for name in ("acceptance", "steps", "seconds")}
+        problems = [str(problem) for problem in about["problems"]]
+        checks = DrawDiagnostics(divergences=int(about["divergences"]), problems=problems, **numbers)
+        return PosteriorDraws(arrays["draws"], arrays["mean"], arrays["covariance"], checks)
+    except (InputError, OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,114 @@
+"""Keys that a config has no use for: refused where the user contradicts himself, noted where a base was overridden.
+
+A key is unused if the kind of its section does not take it, or if another key rules it out (``TIES``). What decides
+about a key is the *decider*: ``selection.kind`` for ``selection.pool``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fedstein.errors import InputError
+from fedstein.runs.config_sources import Layer, combine, layer_of
+from fedstein.runs.defaults import drafted, local_particles
+from fedstein.runs.draft import Draft, Facts
+from fedstein.runs.sections import FAMILIES, SECTIONS, takers
+
+
+class Tie(NamedTuple):
+    """A key that only some values of another key allow.
+
+    Attributes:
+        key: The key.
+        decider: The other key.
+        useful: Draft -> whether the key has a use.
+        remedy: What to set, for the message.
+    """
+
+    key: str
+    decider: str
+    useful: Callable[[Draft], bool]
+    remedy: str
+
+
+TIES = (
+    Tie("algorithm.distill_steps", "sites.kind", local_particles, "sites.kind = 'particles'"),
+    Tie("algorithm.prior", "sites.kind", local_particles, "sites.kind = 'particles'"),
+    Tie("sites.rank", "sites.structure", lambda d: d["sites.structure"] == "eigen", "sites.structure = 'eigen'"),
+    Tie(
+        "evaluate.fraction", "evaluate.where", lambda d: d["evaluate.where"] == "clients", "evaluate.where = 'clients'"
+    ),
+    Tie("data.test_fraction", "data.test_path", lambda d: not d["data.test_path"], "no data.test_path"),
+)
+
+
+class Unused(NamedTuple):
+    """A key that the user wrote and the config has no use for."""
+
+    key: str
+    decider: str
+    why: str  # as a note gives it
+    remedy: str  # what the key goes with
+
+
+def unused_keys(draft: Draft) -> list[Unused]:
+    """Find the keys that have no use.
+
+    Args:
+        draft: A draft to which the rules have been applied.
+
+    Returns:
+        What the user wrote in vain, in the order of the sections.
+    """
+    found = []
+    for key in draft.written:
+        section, _, name = key.rpartition(".")
+        if section in FAMILIES and name not in draft.settings(section).model_fields:
+            decider = f"{section}.kind"
+        elif section == "data" and name not in ("name", *draft.dataset.keys):
+            decider = "data.name"
+        else:
+            continue
+        goes_with = " or ".join(map(repr, takers(section, name)))
+        found.append(Unused(key, decider, f"{decider} is {draft[decider]!r}", f"{decider} = {goes_with}"))
+    already = {unused.key for unused in found}
+    for tie in TIES:
+        if draft.wrote(tie.key) and tie.key not in already and not tie.useful(draft):
+            why = f"{tie.decider} is {draft[tie.decider]!r}"
+            found.append(Unused(tie.key, tie.decider, why, tie.remedy))
+    return sorted(found, key=lambda unused: SECTIONS.index(unused.key.partition(".")[0]))
+
+
+def sift(draft: Draft, layers: Sequence[Layer], facts: Facts) -> tuple[list[str], list[str]]:
+    """Refuse unused keys that contradict what the same layer, or an earlier one, says; drop the others.
+
+    A key from an earlier layer than the one that names its decider is a leftover of a base: it is dropped. Where the
+    decider is a default, a key is a leftover if it had a use before later layers changed that default.
+
+    Args:
+        draft: The draft of all layers.
+        layers: The layers, later ones winning.
+        facts: What is known of the data.
+
+    Returns:
+        The keys to drop, and a note on each.
+
+    Raises:
+        InputError: A key is no leftover.
+    """
+    dropped = unused_keys(draft)
+    for unused in dropped:
+        written, decided = layer_of(layers, unused.key), layer_of(layers, unused.decider)
+        assert written is not None, "an unused key is one that some layer has"
+        if decided is None:
+            before = drafted(combine(layers[: written + 1]), facts)
+            contradicts = unused.key in {other.key for other in unused_keys(before)}
+        else:
+            contradicts = decided <= written
+        if contradicts:
+            default = " by default" if decided is None else ""
+            raise InputError(
+                f"{unused.key} is not used: {unused.why}{default}; remove it, or set what it goes with: {unused.remedy}"
+            )
+    return [unused.key for unused in dropped], [f"{unused.key} is not used: {unused.why}" for unused in dropped]

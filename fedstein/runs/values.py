@@ -1,0 +1,66 @@
+"""Values of single keys: what a field may hold, and one sentence for what is wrong with a value."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from fedstein.settings import Settings
+
+
+def literal_choices(annotation: Any) -> list[str]:
+    """The strings that a field may hold, or nothing where it is free."""
+    arguments = get_args(annotation)
+    if arguments and all(isinstance(argument, str) for argument in arguments):
+        return list(arguments)
+    for inner in arguments:
+        if choices := literal_choices(inner):
+            return choices
+    return []
+
+
+@lru_cache(maxsize=512)
+def adapter_of(settings: type[Settings], key: str) -> TypeAdapter[Any]:
+    """What validates one key of a settings class on its own."""
+    field = settings.model_fields[key]
+    annotation: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    return TypeAdapter(annotation, config=ConfigDict(strict=True))
+
+
+def complaint(settings: type[Settings], section: str, key: str, value: Any) -> str | None:
+    """What is wrong with a value.
+
+    Args:
+        settings: A settings class that has the key.
+        section: The section of the class, for the sentence.
+        key: The key.
+        value: The value.
+
+    Returns:
+        One sentence, or None where the value is fine.
+    """
+    try:
+        adapter_of(settings, key).validate_python(value)
+    except ValidationError as error:
+        return sentence(error, f"{section}.{key}")
+    return None
+
+
+def sentence(error: ValidationError, section: str = "") -> str:
+    """The first of pydantic's complaints as one line.
+
+    Args:
+        error: What pydantic raised.
+        section: The section that was validated.
+
+    Returns:
+        The key, what was expected and what was got.
+    """
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in ((section,) if section else ()) + first["loc"])
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    expected = first["msg"][0].lower() + first["msg"][1:]
+    return f"{where}: {expected}, got {first.get('input')!r}" if where else expected

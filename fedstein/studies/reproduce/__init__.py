@@ -1,0 +1,19 @@
+"""The figures of the paper: the runs that they need, the figures themselves, and the verdicts on the claims."""
+
+from fedstein.studies.reproduce.claims import CLAIMS, Claim, Verdict, judge
+from fedstein.studies.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan, make_plan
+from fedstein.studies.reproduce.write import write_results
+
+__all__ = [
+    "BEYOND",
+    "CLAIMS",
+    "FIGURES",
+    "SETTINGS",
+    "Claim",
+    "Job",
+    "Plan",
+    "Verdict",
+    "judge",
+    "make_plan",
+    "write_results",
+]

@@ -1,0 +1,96 @@
+"""Expected expansions over the network: the same sums as in process, bit for bit, and nodes that check the request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import BLR, Fleet, events, in_process, lines, settings
+from flwr.app import Message
+
+from fedstein.flower.messages import FORMAT, REFUSED, Envelope
+from fedstein.flower.node.handlers import handle
+from fedstein.flower.node.rows import Node
+from fedstein.flower.records import ARRAYS, array_record, from_record
+from fedstein.inference.natural import implausible_site
+from fedstein.inference.variational import Passes
+from fedstein.runs import refining
+from fedstein.runs.config import resolve
+from fedstein.runs.defaults import Facts
+
+VARIATIONAL = {"kind": "curvature", "structure": "full", "expand": "variational"}
+
+
+@pytest.fixture(autouse=True)
+def few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refining, "PASSES", Passes(most=3))
+
+
+def refined(folder: Path) -> dict[str, object]:
+    found = json.loads((folder / "summary.json").read_text())["refined"]
+    return {key: value for key, value in found.items() if key != "seconds"}
+
+
+def test_refined_sums_are_the_same_on_both_engines_and_the_barred_are_not_asked(fleet: Fleet, tmp_path: Path) -> None:
+    raw = settings(BLR, sites=VARIATIONAL, selection={"kind": "round_robin", "barred": [1]}, rounds=2)
+    here, there = in_process(raw, tmp_path / "local"), fleet.run(raw, tmp_path / "flower")
+    assert lines(here) == lines(there)
+    for name in ("posterior", "gaussian", "sums"):
+        assert (here / f"{name}.safetensors").read_bytes() == (there / f"{name}.safetensors").read_bytes()
+    assert refined(here) == refined(there)
+    sent = [from_record(message.content) for message in fleet.grid.sent]
+    asked = [envelope for envelope in sent if envelope.head["kind"] == "expand"]
+    assert {envelope.head["client"] for envelope in asked} == {0, 2}
+    assert len(asked) == refined(there)["asked"]
+    size = sum(array.nbytes for envelope in asked for array in envelope.arrays.values())
+    assert size == refined(there)["bytes_down"] == refined(there)["bytes_up"]
+
+
+def test_a_client_that_sends_nonsense_keeps_its_site_and_is_named(fleet: Fleet, tmp_path: Path) -> None:
+    def meddle(request: Message, reply: Message) -> Message:
+        head = from_record(request.content).head
+        if head["kind"] == "expand" and head["client"] == 2:
+            sent = from_record(reply.content).arrays
+            reply.content[ARRAYS] = array_record({name: -array for name, array in sent.items()})
+        return reply
+
+    fleet.grid.meddle = meddle
+    raw = settings(BLR, sites=VARIATIONAL, selection={"kind": "round_robin"}, rounds=3)
+    out = fleet.run(raw, tmp_path / "run")
+    assert refined(out)["unanswered"] == [2]
+    assert refined(out)["without_site"] == []
+    counts = refined(out)["asked_counts"]
+    assert isinstance(counts, list)
+    assert counts[2] == 1
+    rejected = [event for event in events(out) if event["event"] == "rejected"]
+    assert [event["name"] for event in rejected] == ["client-2"]
+    assert "negative eigenvalue" in rejected[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("expand", "arrays", "words"),
+    [
+        ("mean", {}, "sites.expand is not 'variational'"),
+        ("variational", {"mean": np.zeros(32)}, "expected arrays"),
+        ("variational", {"mean": np.zeros(32), "covariance": np.zeros((32, 32))}, "'covariance' as float64 (528,)"),
+        ("variational", {"mean": np.full(32, np.nan), "covariance": np.zeros(528)}, "not finite"),
+    ],
+    ids=["not in the config", "missing", "shape", "not finite"],
+)
+def test_a_node_refuses_what_is_no_request(
+    tmp_path: Path, expand: str, arrays: dict[str, np.ndarray], words: str
+) -> None:
+    raw = settings(BLR, sites={**VARIATIONAL, "expand": expand}, engine={"kind": "flower"})
+    config, _ = resolve(raw, Facts("classification", 2))
+    head = {"format": FORMAT, "kind": "expand", "round": 4, "client": 0, "run": "abc", "setup": ""}
+    reply = handle(Envelope({**head, "config": config.to_toml()}, arrays), Node("somebody", tmp_path, partition=0))
+    assert reply.head["status"] == REFUSED
+    assert words in reply.head["reason"]
+
+
+def test_a_site_that_is_no_site_is_implausible() -> None:
+    assert implausible_site({"eta": np.zeros(2), "precision": np.array([1.0, 0.0, 1.0])}) == ""
+    assert "finite" in implausible_site({"eta": np.array([0, np.inf]), "precision": np.zeros(3)})
+    assert "negative" in implausible_site({"eta": np.zeros(2), "precision": np.array([1.0, 2.0, 1.0])})
