@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from fedstein.api import fit
     from fedstein.errors import FedsteinError, InputError
     from fedstein.posterior import Posterior, load
+    from fedstein.runs.callbacks import Callback
 
 __version__ = "0.2.0"
-__all__ = ["FedsteinError", "InputError", "Posterior", "__version__", "fit", "load"]
+__all__ = ["Callback", "FedsteinError", "InputError", "Posterior", "__version__", "fit", "load"]
 
 _LAZY = {
     "fit": "fedstein.api",
     "Posterior": "fedstein.posterior",
     "load": "fedstein.posterior",
+    "Callback": "fedstein.runs.callbacks",
     "FedsteinError": "fedstein.errors",
     "InputError": "fedstein.errors",
 }

@@ -1,0 +1,111 @@
+"""Callbacks: objects that are told what a run does, for ``fedstein.fit(callbacks=[...])`` and ``fedstein run --log``.
+
+A callback may be any object with the three methods of ``Callback``; subclass it to write only those that are needed.
+Callbacks observe: what they return is ignored, and a run with callbacks gives the same bits as one without. An
+exception in a callback ends the run, and every other callback is still told the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fedstein.errors import InputError
+
+METHODS = ("on_start", "on_round", "on_end")
+
+
+class Callback:
+    """The protocol, with methods that do nothing. Any object with these methods will do; subclassing is not needed."""
+
+    def on_start(self, config: Mapping[str, Any]) -> None:
+        """Is called once, before the first round.
+
+        Args:
+            config: The resolved config as nested mappings, the content of ``config.toml``.
+        """
+
+    def on_round(self, record: Mapping[str, Any]) -> None:
+        """Is called after every round.
+
+        Args:
+            record: The record of the round, with the keys of a line of ``rounds.jsonl``.
+        """
+
+    def on_end(self, summary: Mapping[str, Any] | None) -> None:
+        """Is called once, after the last round.
+
+        Args:
+            summary: The content of ``summary.json``; None for a run that was stopped or failed, and goes on later.
+        """
+
+
+class Notifier:
+    """Passes on to callbacks what a run tells it. ``notified`` makes one."""
+
+    def __init__(self, callbacks: Sequence[Any]):
+        self.callbacks = tuple(callbacks)
+        self.summary: Mapping[str, Any] | None = None
+
+    def on_round(self, record: Mapping[str, Any]) -> None:
+        """Tell every callback of a round."""
+        for callback in self.callbacks:
+            callback.on_round(record)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Keep the summary, which the callbacks get when the block of ``notified`` ends."""
+        self.summary = summary
+
+
+@contextmanager
+def notified(callbacks: Sequence[Any], config: Mapping[str, Any]) -> Iterator[Notifier]:
+    """Tell callbacks of the start and, however the block ends, of the end of a run.
+
+    Args:
+        callbacks: Objects with ``on_start``, ``on_round`` and ``on_end``.
+        config: The resolved config, as nested mappings.
+
+    Yields:
+        A notifier: call its ``on_round`` with each record and its ``finish`` with the summary.
+
+    Raises:
+        InputError: An object lacks one of the methods.
+    """
+    check_callbacks(callbacks)
+    notifier = Notifier(callbacks)
+    started: list[Any] = []
+    try:
+        for callback in notifier.callbacks:
+            started.append(callback)
+            callback.on_start(config)
+        yield notifier
+    finally:
+        _end_all(started, notifier.summary)
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Check that every object has the methods of a callback.
+
+    Args:
+        callbacks: The objects.
+
+    Raises:
+        InputError: One lacks a method; the message names it.
+    """
+    for callback in callbacks:
+        missing = [name for name in METHODS if not callable(getattr(callback, name, None))]
+        if missing:
+            raise InputError(
+                f"expected a callback with the methods {', '.join(METHODS)}, got {type(callback).__name__} without "
+                f"{', '.join(missing)}; subclass fedstein.Callback, or pass a function as on_round="
+            )
+
+
+def _end_all(callbacks: Sequence[Any], summary: Mapping[str, Any] | None) -> None:
+    """Tell every callback the end, also after one has failed, whose exception is raised afterwards."""
+    if callbacks:
+        try:
+            callbacks[0].on_end(summary)
+        finally:
+            _end_all(callbacks[1:], summary)
