@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from fedstein.console import say
 from fedstein.data import Dataset
 from fedstein.errors import InputError
 from fedstein.runs import runner
-from fedstein.runs.config import Config, check_names, check_section, read_layers, resolve
-from fedstein.runs.config_sources import combine
-from fedstein.runs.federate import facts_of, load_dataset, prepare_run
+from fedstein.runs.config import Config, read_layers
+from fedstein.runs.federate import prepare_run
 from fedstein.runs.folder import refuse_used
 from fedstein.runs.jax_setup import start_jax
+from fedstein.runs.reading import resolve_layers
 
 
 def read_config(
@@ -39,18 +38,10 @@ def read_config(
     Raises:
         InputError: The settings, or the data, are wrong.
     """
-    layers = read_layers(config_file, settings, seed, preset)
-    raw = combine(layers)
-    check_names(raw)
-    check_section("data", raw.get("data", {}))
-    layers = [(name, with_absolute_paths(layer)) for name, layer in layers]
-    dataset = load_dataset(combine(layers))
-    if dataset.target_name:  # a file: what was found out about it is spelt out
-        layers.append(("the data", {"data": {"target": dataset.target_name, "task": dataset.task}}))
-    config, notes = resolve(layers, facts_of(dataset))
-    for note in notes:
+    read = resolve_layers(read_layers(config_file, settings, seed, preset))
+    for note in read.notes:
         print(f"fedstein: note: {note}", file=sys.stderr)
-    return config, dataset
+    return read.config, read.dataset
 
 
 def new_run(
@@ -124,13 +115,6 @@ def resume_run(path: Path, quiet: bool) -> None:
         summary = runner.resume(folder, config, announce, on_round)
     if not quiet:
         print_results(path, summary)
-
-
-def with_absolute_paths(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Make the paths in ``[data]`` absolute, so that the run can be resumed from any folder."""
-    data = raw.get("data", {})
-    whole = {key: str(Path(data[key]).expanduser().absolute()) for key in ("path", "test_path") if data.get(key)}
-    return {**raw, "data": {**data, **whole}} if whole else raw
 
 
 def unused_folder(config: Config, name: str = "") -> Path:

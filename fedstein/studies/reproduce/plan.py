@@ -222,13 +222,15 @@ class Job:
     rounds: int
     full: bool
     every: int = 1  # rounds between evaluations
+    order: str = "dealt"  # how clients are numbered: partition.order
 
     @property
     def name(self) -> str:
         """The name of the run folder."""
         size = "-full" if self.full else ""
+        order = "" if self.order == "dealt" else f"-{self.order}"
         density = "" if VARIANTS[self.variant].tuned else f"-{self.density}"
-        return f"{self.setting}{size}-{self.variant}{density}-r{self.rounds}-seed{self.seed}"
+        return f"{self.setting}{size}{order}-{self.variant}{density}-r{self.rounds}-seed{self.seed}"
 
     @property
     def weight(self) -> float:
@@ -255,7 +257,7 @@ class Job:
             "seed": self.seed,
             "rounds": self.rounds,
             "data": {"name": name},
-            "partition": setting.partition,
+            "partition": {**setting.partition, "order": self.order},
             "model": dict(setting.model),
             "sites": sites,
             "algorithm": {**common, **variant.settings.get("algorithm", {})},
@@ -297,6 +299,7 @@ def make_plan(
     quick: bool,
     settings: Sequence[str] = (),
     variants: Sequence[str] = (),
+    order: str = "dealt",
 ) -> Plan:
     """Plan the runs of figures.
 
@@ -309,6 +312,7 @@ def make_plan(
         quick: Whether to use few rounds and seeds.
         settings: The panels to plan; empty for all.
         variants: The curves to plan; empty for all.
+        order: How clients are numbered: ``dealt``, ``blocks`` or ``shuffled``.
 
     Returns:
         The plan.
@@ -332,6 +336,6 @@ def make_plan(
                 if VARIANTS[variant].tuned:
                     used = ""  # it has no density, so the option does not change the run
                 curves[name, panel, variant] = tuple(
-                    Job(panel, variant, used, s, length, full, every) for s in range(count)
+                    Job(panel, variant, used, s, length, full, every, order) for s in range(count)
                 )
     return Plan(tuple(name for name in figures if any(key[0] == name for key in curves)), curves)
