@@ -86,35 +86,99 @@ def run(
 
 
 @app.command(cls=PlainHelp)
+def compare(
+    config: ConfigFile = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SECTION.KEY=A,B,...", help="The key to compare and its values; several --over give a grid."
+        ),
+    ] = None,
+    settings: Set = None,
+    seed: Seed = None,
+    preset: Preset = None,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of seeds of every variant.")] = 5,
+    fair: Annotated[
+        bool,
+        typer.Option(
+            "--fair",
+            help="Set everything else alike, also what has another default with some of the values; the result says "
+            "what was set. Without it, the result lists what differs.",
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many runs are active at once; default: one per core.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the runs and the report; default: one below runs/.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare settings: run every variant over the same seeds, and write a report with paired differences.
+
+    The same command, or fedstein resume DIR, continues a comparison that was stopped. Finished runs are not repeated.
+
+    \b
+    Examples:
+      fedstein compare --over selection.kind=round_robin,ksd,hip --seeds 5 --fair
+      fedstein compare config.toml --over algorithm.particles=10,20 --over sites.kind=curvature,particles
+    """
+    from fedstein.cli.compare import compare_settings
+
+    compare_settings(over or [], config, settings or [], seed, preset, seeds, fair, jobs, out, quiet)
+
+
+@app.command(cls=PlainHelp)
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an interrupted run.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The folder of a run, or of the runs of run --seeds or compare."),
+    ],
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="A new total of rounds; a finished run goes on with it.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="For a folder of several runs: how many are active at once; default: one per core."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted run from its last checkpoint. The result is the same as without the interruption.
 
-    \b
-    Example:
-      fedstein resume runs/first
-    """
-    from fedstein.cli.run import resume_run
+    With --rounds, a finished run goes on too. With a constant step size the result is that of a run that was started
+    with that many rounds, bit for bit. A cosine schedule depends on the total, and the command says so.
 
-    resume_run(folder, quiet)
+    \b
+    Examples:
+      fedstein resume runs/first
+      fedstein resume runs/first --rounds 200
+      fedstein resume runs/five-seeds --jobs 2
+    """
+    from fedstein.cli.resume import resume_folder
+
+    resume_folder(folder, rounds, jobs, quiet)
 
 
 @app.command(cls=PlainHelp)
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Run folders. Runs that differ only in the seed are grouped.")
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Run folders, or folders that contain them. Runs that differ only in the seed are grouped.",
+        ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The folder to write to; default: DIR/report for one run, ./report for several."),
+        typer.Option(help="The folder to write to; default: DIR/report for one folder, ./report for several."),
     ] = None,
 ) -> None:
     """Write figures, tables and one HTML page from run folders.
 
     \b
-    Example:
+    Examples:
+      fedstein report runs/first
+      fedstein report runs
       fedstein report runs/ksd-* runs/hip-* --out comparison
     """
     from rich.console import Console

@@ -92,31 +92,6 @@ def require_local_engine(config: Config) -> None:
         )
 
 
-def resume_run(path: Path, quiet: bool) -> None:
-    """Continue an interrupted run.
-
-    Args:
-        path: The run folder.
-        quiet: Whether to print no progress.
-
-    Raises:
-        InputError: If the folder holds no run that can continue.
-    """
-    folder, config = runner.open_run(path)
-    start_jax(config)
-
-    def announce(done: int, changes: list[str]) -> None:
-        for change in changes:
-            print(f"fedstein: note: {change}: the result may differ in the last bits", file=sys.stderr)
-        if not quiet:
-            say(f"continuing after round {done} of {config.rounds} in {path}")
-
-    with show_progress(config.rounds, quiet) as on_round:
-        summary = runner.resume(folder, config, announce, on_round)
-    if not quiet:
-        print_results(path, summary)
-
-
 def unused_folder(config: Config, name: str = "") -> Path:
     """Choose a run folder that does not exist yet.
 

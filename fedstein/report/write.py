@@ -6,12 +6,13 @@ import csv
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedstein.errors import InputError
 from fedstein.files import write_bytes
 from fedstein.report.figures import FIGURES, draw
+from fedstein.report.find import find_runs
 from fedstein.report.html import render
 from fedstein.report.load import Run, load_run
 from fedstein.report.summary import Summary, group_row, seed_row, summarise
@@ -30,12 +31,13 @@ class ReportResult:
     summary: Summary
 
 
-def write_report(paths: Sequence[str | Path], out: str | Path | None = None) -> ReportResult:
+def write_report(paths: Sequence[str | Path], out: str | Path | None = None, notes: Sequence[str] = ()) -> ReportResult:
     """Read run folders, and write report.html, report.csv and figures/.
 
     Args:
-        paths: The run folders. A folder that is given twice counts once.
-        out: The folder to write to; by default RUN/report for one run and ./report for several.
+        paths: The run folders, or folders with runs below them. A folder that is given twice counts once.
+        out: The folder to write to; by default FOLDER/report for one folder and ./report for several.
+        notes: What else is to be said of these runs; it comes before the report's own notes.
 
     Returns:
         The files and the numbers of the report.
@@ -43,13 +45,16 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None) -> 
     Raises:
         InputError: If a folder holds no run, or ``out`` is not writable.
     """
-    unique = list({Path(path).resolve(): Path(path) for path in paths}.values())
-    if not unique:
+    given = list({Path(path).resolve(): Path(path) for path in paths}.values())
+    if not given:
         raise InputError("expected at least one run folder, got none; name the folders to report on")
-    runs = [load_run(path) for path in unique]
+    found = find_runs(given)
+    runs = [load_run(path) for path in found.runs]
     summary = summarise(runs)
+    said = dict.fromkeys((*notes, *found.notes))
+    summary = replace(summary, notes=(*said, *summary.notes))
     rows = report_rows(summary)
-    default = unique[0] / "report" if len(unique) == 1 else Path("report")
+    default = given[0] / "report" if len(given) == 1 else Path("report")
     folder = default if out is None else Path(out)
     figures = draw(summary)
     page = render(summary, rows, figures)

@@ -116,7 +116,7 @@ def read(
             f"{path} has format {manifest['format']}, this version of fedstein reads format {FORMAT}; it can be "
             f"continued with {reader}"
         )
-    if manifest["config_sha256"] != fingerprint(config):
+    if fingerprint(config) not in {manifest["config_sha256"], *manifest.get("accepted_sha256", ())}:
         raise InputError(
             f"{path} belongs to another run: it was made with a different config.toml; restore the folder's own "
             "config.toml and checkpoint, or start anew in another folder"

@@ -53,7 +53,10 @@ def open_run(path: Path) -> tuple[RunFolder, Config]:
     if folder.forgotten_file.exists() and not folder.summary_file.exists():
         raise InputError(f"{path} was not finished by fedstein forget; remove the folder and forget the client again")
     if folder.summary_file.exists():
-        raise InputError(f"{path} is finished: all {config.rounds} rounds are done; see summary.json")
+        raise InputError(
+            f"{path} is finished: all {config.rounds} rounds are done; see summary.json, or go on with more rounds: "
+            f"fedstein resume {path} --rounds {2 * config.rounds}"
+        )
     return folder, config
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from reading import read_rounds
 
-from fedstein.cli.run_seeds import Seed, require_same_run
 from fedstein.errors import InputError
 from fedstein.runs.config import load_config
+from fedstein.runs.series import SeriesRun, require_same_run
 
 SETTINGS = ("rounds=3", "partition.clients=3", "partition.rows_per_client=20", "algorithm.particles=3")
 
@@ -65,7 +65,7 @@ def test_wrong_uses_are_refused(tmp_path: Path):
 
 
 def test_a_folder_that_is_no_run_yet_is_no_obstacle(tmp_path: Path):
-    job = Seed(0, 3, "{}", 0)
+    job = SeriesRun("seed0", 3, "{}", 0)
     require_same_run(tmp_path / "seed0", job)
     (tmp_path / "seed0").mkdir()
     (tmp_path / "seed0" / "config.toml").write_text("seed = 0\n")

@@ -1,0 +1,80 @@
+"""More rounds for a run: ``fedstein resume DIR --rounds N``.
+
+The run goes on from its last checkpoint with another total. Where nothing depends on the total, the result is bit for
+bit that of a run that was started with N rounds; ``depends_on_total`` says where something does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedstein.errors import InputError
+from fedstein.files import disk_errors, read_json, write_bytes, write_json
+from fedstein.runs import checkpoint
+from fedstein.runs.config import Config
+from fedstein.runs.folder import RunFolder
+
+
+def extend(path: Path, rounds: int) -> tuple[RunFolder, Config]:
+    """Give a run, finished or not, another total of rounds. ``resume`` then plays those that are missing.
+
+    The order of the changes is such that a crash between two of them leaves a folder that can be resumed: first the
+    run counts as unfinished, then the checkpoint accepts both configs, then the config changes.
+
+    Args:
+        path: The run folder.
+        rounds: The new total of rounds.
+
+    Returns:
+        The folder and its new config.
+
+    Raises:
+        InputError: There is no run, it has as many rounds already, or it cannot go on.
+    """
+    folder, config = RunFolder.open(path)
+    if folder.forgotten_file.exists():
+        raise InputError(
+            f"{path} is a run without a forgotten client, which ends there; start a new run with its config"
+        )
+    if config.engine.kind != "local":
+        raise InputError(f"{path} is a run with engine.kind = {config.engine.kind!r}; more rounds are for local runs")
+    with folder.locked():
+        if rounds == config.rounds:
+            return folder, config
+        manifest_file = folder.checkpoint / "manifest.json"
+        manifest = read_json(manifest_file, "a checkpoint") if manifest_file.exists() else None
+        done = int(manifest["round"]) if isinstance(manifest, dict) and "round" in manifest else 0
+        if folder.summary_file.exists() and done < config.rounds:
+            raise InputError(pruned(path))
+        if rounds < max(done, 1):
+            raise InputError(f"--rounds {rounds}: {path} has {done} rounds already; expected more than these")
+        longer = config.model_copy(update={"rounds": rounds})
+        with disk_errors(path):
+            folder.summary_file.unlink(missing_ok=True)
+            if manifest is not None:
+                accepted = {*manifest.get("accepted_sha256", ()), manifest["config_sha256"]}
+                manifest["accepted_sha256"] = sorted({*accepted, checkpoint.fingerprint(longer)})
+                write_json(manifest_file, manifest)
+            write_bytes(path / "config.toml", longer.to_toml().encode())
+    return folder, longer
+
+
+def depends_on_total(config: Config) -> str | None:
+    """What of a run depends on its total of rounds, as a sentence for the user; None where nothing does."""
+    schedule = getattr(config.algorithm, "schedule", "constant")
+    if schedule != "constant":
+        return (
+            f"algorithm.schedule = {schedule!r} depends on the total of rounds: the steps go on along the schedule of "
+            "the new total, so the result is not that of a run started with it"
+        )
+    if config.evaluate.every > 1:
+        return "the last round of the shorter run was evaluated although evaluate.every would skip it"
+    return None
+
+
+def pruned(path: Path) -> str:
+    """The message for a run whose checkpoint was pruned."""
+    return (
+        f"{path} was pruned: its summary and posterior are there, its clients' sites are not, so it cannot go on; "
+        "start a new run with more rounds, or with checkpoint.keep = 'all'"
+    )
