@@ -114,12 +114,14 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     asked = ask_candidates(context, round_index, state, candidates)
     counted, cut = (None, []) if asked.values is None else capped_at_median(asked.values, context.max_ratio)
     believed = {k: report for k, report in asked.reports.items() if k not in {candidates[i] for i in cut}}
+    learn = context.scheme.learn
+    recalled = state.memory if learn is None or asked.values is None else learn(state.memory, believed)
     asked = asked._replace(reports={})  # each report may be as large as the particles
     if context.renew:
         state = renew_sites(context, state, believed)
     del believed
     numbers = uniforms(context.seed, CHOOSE, round_index, count=len(candidates))
-    drawn: Draw = context.scheme.draw(state.memory, candidates, counted, numbers)
+    drawn: Draw = context.scheme.draw(recalled, candidates, counted, numbers)
     trained = train_drawn(context, round_index, state, drawn.order)
     if not trained.selected:
         raise nobody_trained(round_index, trained.failed)
@@ -127,7 +129,7 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     server, sites = trained.server, state.sites.replace(trained.states)
     if round_index % context.total_every == 0:
         server = {**server, **context.method.spec.site.sums.total(sites.accepted)}  # running sums would drift
-    memory = context.scheme.after(state.memory, trained.selected, context.seed, len(context.engine.clients))
+    memory = context.scheme.after(recalled, trained.selected, context.seed, len(context.engine.clients))
     after = RunState(round_index, server, sites, memory)
     due = round_index == context.rounds or round_index % context.evaluate_every == 0
     reading = context.evaluate(round_index, context.method.posterior(server), sites) if due else None

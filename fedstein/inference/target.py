@@ -29,6 +29,19 @@ from fedstein.stein.kernels import centred
 LIKELIHOOD, TILTED, SITE = "likelihood", "tilted", "site"
 
 
+def row_log_likelihoods(model: Model, blocks: Blocks, x: Array, y: Array) -> Array:
+    """log p(y_i | x_i, theta_n) for every row and every particle, rows x N.
+
+    Args:
+        model: A model whose likelihood is a product over rows.
+        blocks: The particles.
+        x: Rows as ``Model.prepare`` returns them.
+        y: Labels or targets.
+    """
+    one = jnp.ones((1,), blocks[0].dtype)
+    return jax.vmap(lambda row, label: model.log_likelihood(blocks, row[None], label[None], one))(x, y)
+
+
 class TargetSpec(NamedTuple):
     """The parts that define every client's target: compiled functions take it as a static argument."""
 
@@ -120,6 +133,26 @@ class Target:
         batch = self.batch
         total = self._spec.model.log_likelihood(self.blocks, batch.x, batch.y, batch.weights)
         return -jnp.mean(total) / jnp.sum(batch.weights)
+
+    @cached_property
+    def row_losses(self) -> Array:
+        """The negative log-likelihood of every row of the batch at every particle, rows x N, not tempered.
+
+        Padding has weight zero in ``batch.weights``. The scheme must declare ``needs_row_losses``.
+        """
+        batch, model, blocks = self.batch, self._spec.model, self.blocks
+        return -row_log_likelihoods(model, blocks, batch.x, batch.y)
+
+    @cached_property
+    def gradient_norm(self) -> Array:
+        """The norm of the client's gradient, of its whole loss: the root mean square over particles."""
+        squares = sum(jnp.sum(block**2, axis=1) for block in self.likelihood_score)
+        return jnp.sqrt(jnp.mean(squares))
+
+    @cached_property
+    def mean_gradient(self) -> Array:
+        """The gradient of the mean (tempered) loss of a row at every particle, N x d."""
+        return -jnp.concatenate(self.likelihood_score, axis=1) / jnp.sum(self.batch.weights)
 
     @cached_property
     def likelihood_score(self) -> Blocks:

@@ -126,6 +126,13 @@ def _check_names_inside(config: Sections) -> None:
     choose_metrics(config.evaluate.metrics)
 
 
+def answerable(scheme: Any, method: Any) -> bool:
+    """Whether clients of a method can answer what a scheme asks for."""
+    if not method.answers_reports:
+        return not scheme.asks
+    return method.answers_tilted or not scheme.needs_tilted
+
+
 def _check_parts(config: Sections) -> None:
     method, site = find_kind("algorithm", config.algorithm.kind), find_kind("sites", config.sites.kind)
     scheme, chosen = find_kind("selection", config.selection.kind), f"algorithm.kind = {config.algorithm.kind!r}"
@@ -133,8 +140,11 @@ def _check_parts(config: Sections) -> None:
         usable = _names("sites", lambda part: part.keeps_state == method.uses_sites)
         ordered = dict.fromkeys([method.sites, *usable])
         raise InputError(f"sites.kind = {config.sites.kind!r} does not go with {chosen}; use {' or '.join(ordered)}")
-    if scheme.asks and not method.answers_reports:
-        usable = _names("selection", lambda part: not part.asks)
+    mute = scheme.asks and not method.answers_reports
+    if mute or (scheme.needs_tilted and not method.answers_tilted):
+        usable = _names(
+            "selection", lambda part: answerable(part, method) and (site.has_score or not part.needs_site_score)
+        )
         raise InputError(
             f"selection.kind = {config.selection.kind!r} does not go with {chosen}; use {' or '.join(usable)}"
         )
@@ -220,6 +230,7 @@ def _check_model(config: Sections) -> None:
         return
     if find_kind("model", config.model.kind).traits.whole_shard:
         refuse_pooling(config.model.kind, config.algorithm.kind)
+        refuse_row_losses(config.model.kind, config.selection.kind)
 
 
 def refuse_pooling(model: str, algorithm: str) -> None:
@@ -238,6 +249,24 @@ def refuse_pooling(model: str, algorithm: str) -> None:
             f"algorithm.kind = {algorithm!r} pools the clients' rows, and model {model!r} has an intercept for each "
             f"client, which pooling would make one; use algorithm.kind = {' or '.join(map(repr, able))}, or a model "
             "without client effects"
+        )
+
+
+def refuse_row_losses(model: str, scheme: str) -> None:
+    """Refuse a scheme that needs the loss of every row, for a model whose likelihood is that of a whole client.
+
+    Args:
+        model: What messages call the model, whose ``whole_shard`` is set.
+        scheme: The value of ``selection.kind``.
+
+    Raises:
+        InputError: The scheme needs the losses of single rows.
+    """
+    if find_kind("selection", scheme).needs_row_losses:
+        able = _names("selection", lambda part: not part.needs_row_losses)
+        raise InputError(
+            f"selection.kind = {scheme!r} needs the loss of every row, and the likelihood of model {model!r} is of "
+            f"all rows of a client together; use one of: {', '.join(able)}"
         )
 
 

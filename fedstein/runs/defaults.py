@@ -15,6 +15,7 @@ from fedstein.models import BlrSettings
 from fedstein.runs.draft import Draft, Facts, Rule
 from fedstein.runs.sections import CUSTOM
 from fedstein.selection import ReportingSettings
+from fedstein.selection.power_of_choice import PowerOfChoiceSettings
 
 FULL = 200  # parameters up to which a model of one's own gets full curvature, a d x d array for each client
 FULL_NAMED = 500  # the same for a regression that a config can name, whose curvature is known in closed form
@@ -138,6 +139,8 @@ RULES: tuple[Rule, ...] = (
     Rule("sites.density", always, of_model("density"),
          "Logistic regression follows the authors' code; in networks the score of that form vanishes.",
          ParticleSettings),
+    Rule("selection.kind", lambda d: bool(d.method.scheme), lambda d: d.method.scheme,
+         "The method was made for this scheme."),
     Rule("selection.kind", lambda d: not d.method.answers_reports or d.method.everybody, "round_robin",
          "Where clients cannot report, or all of them train, there is nothing to choose by."),
     Rule("selection.kind", renewing, "hip",
@@ -152,6 +155,9 @@ RULES: tuple[Rule, ...] = (
     Rule("selection.pool", renewing_by_default, third_of_clients,
          "Where HIP is the default, a third of the clients report in a round, which keeps messages small.",
          ReportingSettings),
+    Rule("selection.pool", always, third_of_clients,
+         "Power-of-choice keeps the largest losses of a random part of the clients: a third of them.",
+         PowerOfChoiceSettings),
     Rule("sites.damping", lambda d: d.method.everybody, third_of_sites,
          "Where several clients train together, one round replaces a third of all sites, K / 3m.", CurvatureSettings),
     Rule("sites.renew", reports_renew, True,

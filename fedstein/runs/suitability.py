@@ -9,7 +9,7 @@ from fedstein.data.holdout import Share
 from fedstein.errors import InputError
 from fedstein.models import Model
 from fedstein.runs.config import Config
-from fedstein.runs.config_checks import refuse_pooling
+from fedstein.runs.config_checks import refuse_pooling, refuse_row_losses
 from fedstein.selection import ReportingSettings
 
 
@@ -27,6 +27,7 @@ def refuse_unsuitable(config: Config, model: Model, shares: Sequence[Share]) -> 
     """
     if model.whole_shard:
         refuse_pooling(model.name, config.algorithm.kind)
+        refuse_row_losses(model.name, config.selection.kind)
         for client, share in enumerate(shares):
             refuse_cut(config, model, f"client {client}", len(share.y))
     if model.target == "count":

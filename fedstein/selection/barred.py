@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from fedstein.inference.sites.base import Arrays
 from fedstein.selection.base import Draw, Memory, Scheme
 
 
@@ -28,4 +29,11 @@ def without(scheme: Scheme, barred: Collection[int]) -> Scheme:
     def after(memory: Memory, selected: Sequence[int], seed: int, clients: int) -> Memory:
         return scheme.after(memory, [place(client) for client in selected], seed, clients - len(gone))
 
-    return scheme._replace(first=first, draw=draw, after=after)
+    if scheme.learn is None:
+        return scheme._replace(first=first, draw=draw, after=after)
+    learned = scheme.learn
+
+    def learn(memory: Memory, reports: Mapping[int, Arrays]) -> Memory:
+        return learned(memory, {place(client): report for client, report in reports.items()})
+
+    return scheme._replace(first=first, draw=draw, after=after, learn=learn)

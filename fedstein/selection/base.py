@@ -6,7 +6,7 @@ a scheme stands in the scheme's own file; it takes what it needs from a ``Target
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -45,6 +45,8 @@ class Scheme(NamedTuple):
         uses: The quantities of the target that reports need (``inference.target``): they decide what is broadcast.
         first: Seed, number of clients -> the memory before round 1.
         after: Memory, the clients that trained, seed, number of clients -> the memory of the next round.
+        learn: Memory, the reports that count by client -> the memory that ``draw`` and ``after`` get. None: a scheme
+            that remembers nothing of its reports.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Scheme(NamedTuple):
     uses: tuple[str, ...] = ()
     first: Callable[[int, int], Memory] = no_memory
     after: Callable[[Memory, Sequence[int], int, int], Memory] = no_memory
+    learn: Callable[[Memory, Mapping[int, Arrays]], Memory] | None = None
 
 
 class SelectionSettings(Settings):
@@ -96,6 +99,8 @@ class SchemeKind(NamedTuple):
         build: Makes the scheme from its settings and the kernel of the run.
         needs_site_score: Whether it works only with sites that have a score.
         sends_scores: Whether a report holds the client's likelihood score under ``SCORE``, which can renew sites.
+        needs_tilted: Whether reports are about the tilted target (q / t_k) p_k, which methods without a prior lack.
+        needs_row_losses: Whether reports need the loss of every single row, which models of whole clients lack.
     """
 
     name: str
@@ -104,6 +109,8 @@ class SchemeKind(NamedTuple):
     build: Callable[[Any, Kernel], Scheme]
     needs_site_score: bool = False
     sends_scores: bool = False
+    needs_tilted: bool = False
+    needs_row_losses: bool = False
 
     @property
     def asks(self) -> bool:

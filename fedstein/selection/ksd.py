@@ -48,4 +48,6 @@ def ksd(settings: KsdSettings, kernel: Kernel) -> Scheme:
     return Scheme("ksd", rule.draw, report, indicators, prepare, (TILTED,), rule.first, rule.after)
 
 
-KSD = SchemeKind("ksd", "kernelized Stein discrepancy; a scalar from each candidate", KsdSettings, ksd)
+KSD = SchemeKind(
+    "ksd", "kernelized Stein discrepancy; a scalar from each candidate", KsdSettings, ksd, needs_tilted=True
+)

@@ -115,6 +115,8 @@ class MethodKind(NamedTuple):
         uses_sites: Whether it works with sites that keep a state. If not, it works with ``sites.kind = "none"`` alone.
         answers_reports: Whether clients can report on its target, so that every scheme works. If not, only schemes
             that ask nobody do.
+        answers_tilted: Whether the method has a prior and a tilted target, which KSD reports on.
+        scheme: The selection scheme that the method has by default; empty where the table of defaults decides.
         everybody: Whether all clients train in a round unless ``selection.per_round`` says otherwise.
         pooled: Whether one client holds everybody's rows.
         least_particles: The smallest number of particles that makes sense.
@@ -127,6 +129,8 @@ class MethodKind(NamedTuple):
     sites: str = "curvature"
     uses_sites: bool = True
     answers_reports: bool = True
+    answers_tilted: bool = True
+    scheme: str = ""
     everybody: bool = False
     pooled: bool = False
     least_particles: int = 2

@@ -89,7 +89,7 @@ FEDAVG = MethodKind(
     build=fedavg,
     sites="none",
     uses_sites=False,
-    answers_reports=False,
+    answers_tilted=False,
     everybody=True,
     least_particles=1,
 )
