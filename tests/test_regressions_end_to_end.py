@@ -247,14 +247,32 @@ def test_random_intercepts_need_whole_clients() -> None:
         fedstein.fit(own, clients, rounds=1, algorithm__kind="pooled_svgd")
 
 
-def test_the_reference_does_not_pool_clients_with_effects_of_their_own() -> None:
+def test_the_reference_keeps_clients_with_effects_of_their_own_apart() -> None:
+    from fedstein.runs.federate import split_rows
     from fedstein.studies.reference.pipeline import pooled
+    from fedstein.studies.reference.target import log_density
 
-    raw = {"data": {"name": "breast_cancer"}, "model": {"kind": "random_intercept_logistic"}}
+    raw = {
+        "data": {"name": "breast_cancer"},
+        "model": {"kind": "random_intercept_logistic"},
+        "partition": {"kind": "dirichlet", "clients": 3, "concentration": 1.0},
+    }
     dataset = load_dataset(raw)
     config, _ = resolve(raw, facts_of(dataset))
-    with pytest.raises(InputError, match="fedstein reference pools all clients' rows"):
-        pooled(config, dataset)
+    target = pooled(config, dataset)
+    shares = [(dataset.train_x[rows], dataset.train_y[rows]) for rows in split_rows(config, dataset)]
+    assert target.x.shape[0] == 3
+    assert target.rows == sum(len(y) for _, y in shares)
+    assert len({len(y) for _, y in shares}) > 1  # some are filled up
+    model = target.model
+    with jax.enable_x64(True):
+        blocks = model.split(0.1 * jax.random.normal(jax.random.key(0), (2, model.dim)))
+        each = [
+            model.log_likelihood(blocks, jnp.asarray(model.prepare(x), jnp.float64), jnp.asarray(y), jnp.ones(len(y)))
+            for x, y in shares
+        ]
+        together_ = log_density(model, jnp.concatenate(blocks, axis=1), *target.arrays())
+        np.testing.assert_allclose(together_, sum(each) + model.log_prior(blocks), rtol=1e-10)
 
 
 def test_large_regressions_have_diagonal_curvature() -> None:

@@ -199,7 +199,7 @@ def report(
 @app.command(cls=PlainHelp)
 def reference(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of finished runs with model.kind = blr.")
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of finished runs with at most 500 parameters.")
     ],
     draws: Annotated[int, typer.Option(help="The number of draws that each chain keeps.")] = 1000,
     warmup: Annotated[int, typer.Option(help="The number of warm-up draws of each chain, which are discarded.")] = 300,
@@ -207,7 +207,7 @@ def reference(
     seed: Annotated[int, typer.Option(help="The seed of the sampler. The runs have their own seeds.")] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how far the particles are from NUTS on the pooled data.
+    """Measure how far particles, draws and site Gaussian are from NUTS on the pooled data.
 
     The result is written to each run folder, where fedstein report finds it.
 

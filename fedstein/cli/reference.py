@@ -12,16 +12,16 @@ from rich.table import Table
 from fedstein.cli.progress import show_share
 from fedstein.console import say
 from fedstein.runs.jax_setup import start_jax
-from fedstein.studies.reference.nuts import ESS, RHAT, Sampler, require_numpyro
+from fedstein.studies.reference.nuts import Sampler, require_numpyro
 from fedstein.studies.reference.pipeline import (
     Group,
-    Posterior,
     group_runs,
     known,
     open_finished,
     sample_posterior,
     write_reference,
 )
+from fedstein.studies.reference.scores import Reference, doubts_of, verdict
 
 
 def reference_runs(paths: list[Path], sampler: Sampler, quiet: bool) -> None:
@@ -50,7 +50,7 @@ def reference_runs(paths: list[Path], sampler: Sampler, quiet: bool) -> None:
         done = 0
         for group, posterior in zip(groups, found, strict=True):
             if posterior is None:
-                doing = f"NUTS on {len(group.target.x):,} rows, posterior {done + 1} of {missing}"
+                doing = f"NUTS on {group.target.rows:,} rows, posterior {done + 1} of {missing}"
 
                 def on_share(share: float, before: int = done, doing: str = doing) -> None:
                     on_progress((before + share) / missing, doing)
@@ -66,12 +66,7 @@ def reference_runs(paths: list[Path], sampler: Sampler, quiet: bool) -> None:
             console.print(distance_table([(path, references[path]) for path in unique]))
         say(text.get().rstrip("\n"))
         for path in unique:
-            if (quoted := references[path]["quoted"]) is not None:
-                doubt = "" if quoted["trusted"] else " (its draws are not to be trusted)"
-                say(
-                    f"{path.name}: intervals agree with pooled NUTS: {quoted['within']} of {quoted['weights']} weights "
-                    f"within 10%{doubt}"
-                )
+            say(f"{path.name}: {verdict(references[path])}")
         named = " ".join(map(str, unique)) if len(unique) <= 3 else "with the same folders"
         say(f"reference.json is in each folder    figures: fedstein report {named}")
 
@@ -83,30 +78,44 @@ def plan(missing: int, sampler: Sampler) -> str:
     return f"{missing} to sample: {sampler.chains} chains of {sampler.warmup} + {sampler.draws} draws"
 
 
-def warn(group: Group, posterior: Posterior) -> None:
+def warn(group: Group, posterior: Reference) -> None:
     """Print a warning on standard error if the chains of a reference cannot be trusted."""
     checks = posterior.diagnostics
     if not checks.trusted:
         names = ", ".join(run.folder.path.name for run in group.runs)
         print(
-            f"fedstein: warning: this reference is not to be trusted: {count(checks.divergences, 'divergence')}, "
-            f"split R-hat up to {checks.max_rhat:.3f} (wanted: {RHAT}), ESS down to {checks.min_ess:.0f} (wanted: "
-            f"{ESS:.0f}); raise --warmup and --draws ({names})",
+            f"fedstein: warning: this reference is not to be trusted: {doubts_of(checks._asdict())}; "
+            f"raise --warmup and --draws ({names})",
             file=sys.stderr,
         )
 
 
+PARTS = {"particles": "particles", "gaussian": "site Gaussian", "quoted": "draws"}
+
+
 def distance_table(lines: list[tuple[Path, dict[str, Any]]]) -> Table:
-    """Build a table with one line for each run, narrow enough for 80 columns."""
+    """Build a table with a line for what each run offers, narrow enough for 80 columns."""
     grid = Table(box=None, header_style="bold", pad_edge=False)
     grid.add_column("run", overflow="fold")
-    for heading in ("N", "mean offset\n(median, sd)", "sd ratio\n(median)", "KSD", "of N NUTS\ndraws"):
+    grid.add_column("")
+    for heading in ("mean offset\nmedian, max", "sd ratio\nmin-max", "90% interval\ncovers", "same as\nNUTS (p)"):
         grid.add_column(heading, justify="right")
     for path, reference in lines:
-        ours, draws = reference["particles"], reference["draws"]
-        values = (ours["mean_offset"]["median"], ours["sd_ratio"]["median"], ours["ksd"])
-        scale = f"{draws['ksd']:.3g}" if draws else "-"
-        grid.add_row(path.name, str(ours["count"]), *(f"{value:.3g}" for value in values), scale)
+        for place, (key, name) in enumerate((k, n) for k, n in PARTS.items() if reference[k] is not None):
+            ours = reference[key]
+            offset, ratio, covers = ours["mean_offset"], ours["sd_ratio"], ours["interval"]["coverage"]
+            grid.add_row(
+                "" if place else path.name,
+                name,
+                f"{offset['median']:.2f}, {offset['max']:.2f}",
+                f"{ratio['min']:.2f}-{ratio['max']:.2f}",
+                f"{covers['min']:.0%}-{covers['max']:.0%}",
+                f"{ours['energy']['p_value']:.3f}",
+            )
+    grid.caption = (
+        "Over the weights. Offsets in posterior sds; the last column: permutation test of the energy distance"
+    )
+    grid.caption_justify = "left"
     return grid
 
 

@@ -23,10 +23,10 @@ CAPTIONS = {
     "reliability": "Calibration after the last round: accuracy in each of 15 bins of confidence; points under the "
     "dashed line are overconfident. Below, the share of test rows in each bin.",
     "selection": "The number of rounds in which each client was selected to train.",
-    "distances": "Distance from NUTS: each dot is a weight, and the diamond is log ξ. Left: the standard deviation of "
-    "the particles divided by that of the posterior, with the median over the weights as a bar. Left of the line the "
-    "particles are too narrow, right of it they are too wide. Right: the offset of their mean in posterior standard "
-    "deviations; the band is ±0.5.",
+    "distances": "Distance from NUTS: each dot is a weight; a diamond is log ξ or another parameter that is not a "
+    "weight. Left: the standard deviation of the particles divided by that of the posterior, with the median over the "
+    "weights as a bar. Left of the line the particles are too narrow, right of it they are too wide. Right: the offset "
+    "of their mean in posterior standard deviations; the band is ±0.5.",
     "clients": "The score of each client on its own held-out rows, the worst first. A larger dot stands for more rows.",
 }
 SEVERAL_SEEDS = {

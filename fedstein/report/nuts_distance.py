@@ -103,9 +103,10 @@ def distances(summary: Summary) -> Figure | None:
     ratios = [_each(summed, "sd_ratio") for _, summed in shown]
     offsets = [_each(summed, "mean_offset") for _, summed in shown]
     for place, (i, _) in enumerate(shown):
-        _strip(ratio, place, ratios[place], style.colour(i))
-        _strip(offset, place, offsets[place], style.colour(i))
-        middle = np.nanmedian(ratios[place][:, :-1])
+        flags = _is_weight(shown[place][1])
+        _strip(ratio, place, ratios[place], flags, style.colour(i))
+        _strip(offset, place, offsets[place], flags, style.colour(i))
+        middle = np.nanmedian(ratios[place][:, flags])
         ratio.plot([middle], [place], "|", color=style.INK, markersize=22, markeredgewidth=2)
     ratio.axvline(1.0, color=style.INK, linewidth=1.1, zorder=1)
     ratio.set_xscale("log")
@@ -161,13 +162,14 @@ def _measured(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["level"] == "group" and row["group"] in known]
 
 
-def _scales(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
+def _scales(rows: Sequence[Row]) -> dict[int, dict[str, float | None]]:
     """For each number of particles, average the distances of as many NUTS draws over the runs."""
     scales = {}
     runs = [row for row in rows if row["level"] == "seed" and row["nuts_draws_ksd"] is not None]
     for count in sorted({row["nuts_particles"] for row in runs}):
         same = [row for row in runs if row["nuts_particles"] == count]
-        scales[count] = {name: fmean(row[f"nuts_draws_{name}"] for row in same) for name in MEASURES}
+        known = {name: [row[f"nuts_draws_{name}"] for row in same] for name in MEASURES}
+        scales[count] = {name: None if None in values else fmean(values) for name, values in known.items()}
     return scales
 
 
@@ -176,9 +178,16 @@ def _each(summed: GroupSummary, part: str) -> NDArray[np.float64]:
     return np.array([r.reference["particles"][part]["each"] for r in summed.group.runs if r.reference], np.float64)
 
 
-def _strip(ax: Axes, place: int, values: NDArray[np.float64], colour: str) -> None:
-    weights = values[:, :-1].ravel()
+def _is_weight(summed: GroupSummary) -> NDArray[np.bool_]:
+    """Return which parameters are weights: all but the last, log xi, in references that do not say."""
+    reference = next(run.reference for run in summed.group.runs if run.reference)
+    count = len(reference["particles"]["sd_ratio"]["each"])
+    return np.asarray(reference.get("is_weight", [True] * (count - 1) + [False]), bool)
+
+
+def _strip(ax: Axes, place: int, values: NDArray[np.float64], is_weight: NDArray[np.bool_], colour: str) -> None:
+    weights = values[:, is_weight].ravel()
     height = place + 0.52 * ((np.arange(len(weights)) * 0.618034) % 1 - 0.5)  # evenly spread and deterministic
     ax.plot(weights, height, "o", color=colour, markersize=3.2, alpha=0.45, markeredgewidth=0)
-    log_xi = values[:, -1]
-    ax.plot(log_xi, np.full(len(log_xi), place), "D", color=colour, markersize=5, markeredgecolor=style.INK)
+    others = values[:, ~is_weight].ravel()
+    ax.plot(others, np.full(len(others), place), "D", color=colour, markersize=5, markeredgecolor=style.INK)

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein import stein
+from fedstein.models import Model
 from fedstein.studies.reference.target import Pooled, score
 
+AGREES = 0.1  # of a posterior sd: what counts as the same interval
 SETS = 10  # the number of sets of draws to average over, because a single set is too noisy
 
 
@@ -47,11 +49,31 @@ def ksd_to(target: Pooled, particles: np.ndarray) -> float:
         return float(stein.ksd(jnp.asarray(particles), jnp.asarray(score(target, particles))))
 
 
+def weights_of(model: Model) -> np.ndarray:
+    """Return which parameters the medians and extremes are over, as d flags.
+
+    These are the weights: the block that is Gaussian given the others. The others, such as log xi, describe the prior
+    and the noise. All parameters count where the model has no such block.
+    """
+    form = model.gaussian_given
+    if form is None:
+        return np.ones(model.dim, bool)
+    return np.repeat(np.arange(len(model.widths)) == form.block, model.widths)
+
+
+def log_xi_of(model: Model) -> int | None:
+    """Return the number of the parameter log xi of a model that has weights with a common precision xi, else None."""
+    form = model.gaussian_given
+    if form is None or form.block != 0 or len(model.widths) < 2 or model.widths[1] != 1:
+        return None
+    return model.widths[0]
+
+
 def distance(target: Pooled, particles: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> dict[str, Any]:
-    """Compute all distances. The last parameter, log xi, is reported separately from the weights.
+    """Compute all distances. Parameters that are no weights, such as log xi, are reported separately.
 
     Args:
-        target: The posterior, with theta = [w, log xi].
+        target: The posterior.
         particles: N x d.
         mean: The posterior means, d.
         sd: The posterior standard deviations, d.
@@ -59,24 +81,49 @@ def distance(target: Pooled, particles: np.ndarray, mean: np.ndarray, sd: np.nda
     Returns:
         The entry ``particles`` of ``reference.json``.
     """
-    offsets, ratios = mean_offsets(particles, mean, sd), sd_ratios(particles, sd)
-    weights, log_xi = np.abs(offsets[:-1]), float(abs(offsets[-1]))
+    moments = compare_moments(
+        target, np.mean(particles, axis=0, dtype=np.float64), np.std(particles, axis=0, ddof=1, dtype=np.float64),
+        mean, sd,
+    )  # fmt: skip
+    return {"count": len(particles), **moments, "ksd": ksd_to(target, particles)}
+
+
+def compare_moments(
+    target: Pooled, ours: np.ndarray, spread: np.ndarray, mean: np.ndarray, sd: np.ndarray
+) -> dict[str, Any]:
+    """Compare means and standard deviations with those of the posterior.
+
+    Args:
+        target: The posterior.
+        ours: The means to judge, d.
+        spread: The standard deviations to judge, d.
+        mean: The posterior means, d.
+        sd: The posterior standard deviations, d.
+
+    Returns:
+        ``mean_offset`` and ``sd_ratio`` over the weights and for ``each`` parameter, and ``within``, the number of
+        weights whose mean is at most AGREES sds off and whose sd is right to that share, of ``weights``.
+    """
+    offsets, ratios = (ours - mean) / sd, spread / sd
+    weights, log_xi = weights_of(target.model), log_xi_of(target.model)
+    far = np.abs(offsets)
+    good = (far <= AGREES) & (np.abs(ratios - 1) <= AGREES)
     return {
-        "count": len(particles),
         "mean_offset": {
-            "median": float(np.median(weights)),
-            "max": float(np.max(weights)),
-            "log_xi": log_xi,
+            "median": float(np.median(far[weights])),
+            "max": float(np.max(far[weights])),
+            "log_xi": None if log_xi is None else float(far[log_xi]),
             "each": offsets.tolist(),
         },
         "sd_ratio": {
-            "min": float(np.min(ratios[:-1])),
-            "median": float(np.median(ratios[:-1])),
-            "max": float(np.max(ratios[:-1])),
-            "log_xi": float(ratios[-1]),
+            "min": float(np.min(ratios[weights])),
+            "median": float(np.median(ratios[weights])),
+            "max": float(np.max(ratios[weights])),
+            "log_xi": None if log_xi is None else float(ratios[log_xi]),
             "each": ratios.tolist(),
         },
-        "ksd": ksd_to(target, particles),
+        "within": int(np.sum(good[weights])),
+        "weights": int(np.sum(weights)),
     }
 
 
@@ -103,6 +150,6 @@ def distance_of_draws(
     each = [distance(target, draws[i::sets][:count], mean, sd) for i in range(sets)]
     scale: dict[str, Any] = {"count": count, "sets": sets, "ksd": float(np.mean([one["ksd"] for one in each]))}
     for part in ("mean_offset", "sd_ratio"):
-        names = [name for name in each[0][part] if name != "each"]
+        names = [name for name in each[0][part] if name != "each" and each[0][part][name] is not None]
         scale[part] = {name: float(np.mean([one[part][name] for one in each])) for name in names}
     return scale

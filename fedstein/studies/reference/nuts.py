@@ -3,6 +3,10 @@
 The chains run on z with theta = mode + root z. This exact affine change of variables makes the Laplace approximation a
 standard normal. It does not change the target, and a trajectory takes about eight leapfrog steps. All computations are
 in float64, regardless of the precision of the run.
+
+If these chains are not to be trusted and the model has a non-centred parametrisation (``target.to_theta``), that one is
+tried too, and the better one is kept. Chains of a model that may have several modes (its form is not known to Fedstein)
+begin at the modes above different initial particles of the model, so that R-hat tells if there are several.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ from jax import Array
 
 from fedstein.errors import FedsteinError, InputError
 from fedstein.models import Model
-from fedstein.studies.reference.target import Pooled, laplace, log_density
+from fedstein.studies.reference.target import Laplace, Pooled, laplace, log_density_at, to_theta
 
 BLOCK = 25  # iterations in one compiled call; between calls, progress is shown and Ctrl-C takes effect
 ACCEPT = 0.8
 RHAT, ESS = 1.01, 400.0  # with a larger R-hat or a smaller ESS, a reference is not trusted
+LONG = 1000  # draws of all chains; fewer say nothing about a parametrisation
 
 OnProgress = Callable[[float], None]
 
@@ -62,6 +67,7 @@ class Diagnostics(NamedTuple):
     min_ess: float  # the minimum over means and variances
     steps: float  # the mean number of leapfrog steps of a draw
     seconds: float
+    centred: bool = True  # whether theta itself was sampled, and not its non-centred form
 
     @property
     def trusted(self) -> bool:
@@ -97,31 +103,45 @@ def sample(target: Pooled, sampler: Sampler, on_progress: OnProgress) -> tuple[n
         FedsteinError: If a draw is not finite.
     """
     require_numpyro()
+    theta, checks = _sample(target, sampler, True, on_progress)
+    if checks.trusted or target.model.gaussian_given is None or theta.shape[0] * theta.shape[1] < LONG:
+        return theta, checks
+    other, others = _sample(target, sampler, False, on_progress)
+    better = (others.trusted, -others.divergences, others.min_ess) > (False, -checks.divergences, checks.min_ess)
+    return (other, others) if better else (theta, checks)
+
+
+def _sample(target: Pooled, sampler: Sampler, centred: bool, on_progress: OnProgress) -> tuple[np.ndarray, Diagnostics]:
     began = time.monotonic()
-    gauss = laplace(target)
+    gauss = laplace(target, centred)
     with jax.enable_x64(True):
-        chains = _run_chains(target, gauss.mode, gauss.root, sampler, on_progress)
-    z, diverging, steps = (np.stack([chain[part] for chain in chains]) for part in range(3))
-    theta = gauss.mode + z @ gauss.root.T
-    if not np.isfinite(theta).all():
+        chains = _run_chains(target, gauss, sampler, centred, on_progress)
+        z, diverging, steps = (np.stack([chain[part] for chain in chains]) for part in range(3))
+        points = gauss.mode + z @ gauss.root.T
+        if not centred:
+            flat = jnp.asarray(points.reshape(-1, points.shape[-1]))
+            flat = jax.vmap(lambda point: to_theta(target.model, False, point)[0])(flat)
+            points = np.asarray(flat).reshape(points.shape)
+    if not np.isfinite(points).all():
         raise FedsteinError("a draw of NUTS is not finite; the posterior of these rows may not be proper")
-    return theta, diagnose(theta, diverging, float(steps.mean()), time.monotonic() - began)
+    checks = diagnose(points, diverging, float(steps.mean()), time.monotonic() - began)
+    return points, checks._replace(centred=centred)
 
 
 def _run_chains(
-    target: Pooled, mode: np.ndarray, root: np.ndarray, sampler: Sampler, on_progress: OnProgress
+    target: Pooled, gauss: Laplace, sampler: Sampler, centred: bool, on_progress: OnProgress
 ) -> list[tuple[np.ndarray, ...]]:
     """Run one chain after another.
 
     On a CPU this is faster than vectorised chains, where each waits for the longest tree.
     """
-    arrays = (target.x.astype(np.float64), target.y, target.temperature, mode, root)
-    rows = Rows(*map(jnp.asarray, arrays))
-    fixed = (target.model, sampler.warmup)
+    rows = Rows(*target.arrays(), jnp.asarray(gauss.mode), jnp.asarray(gauss.root))
+    fixed = (target.model, centred, sampler.warmup)
     blocks = -(-(sampler.warmup + sampler.draws) // BLOCK)
     chains = []
     for number in range(sampler.chains):
-        state = _begin(*fixed, rows, jax.random.fold_in(jax.random.key(sampler.seed), number))
+        key = jax.random.fold_in(jax.random.key(sampler.seed), number)
+        state = _begin(*fixed, rows, key, jnp.asarray(_away(target, gauss, centred, key)))
         parts = []
         for block in range(blocks):
             state, part = _advance(*fixed, rows, state)
@@ -132,25 +152,38 @@ def _run_chains(
     return chains
 
 
+def _away(target: Pooled, gauss: Laplace, centred: bool, key: Array) -> np.ndarray:
+    """Return where a chain begins, as a shift of z: none, or the mode above an initial particle of the model."""
+    model = target.model
+    if model.glm is not None or model.gaussian_given is not None or model.linear_prior_score is not None:
+        return np.zeros(model.dim)
+    start = np.asarray(model.init(jax.random.fold_in(key, 1), 1), np.float64)[0]
+    try:
+        mode = laplace(target, centred, start).mode
+    except InputError:
+        mode = start
+    return np.linalg.solve(gauss.root, mode - gauss.mode)
+
+
 class Rows(NamedTuple):
     """The arguments of the compiled functions, so that targets of one shape share the programs."""
 
     x: Array
     y: Array
-    temperature: Array
+    weights: Array
     mode: Array
     root: Array
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _begin(model: Model, warmup: int, rows: Rows, key: Array) -> Any:
-    return _kernel(model, warmup, rows, key)[1]
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _begin(model: Model, centred: bool, warmup: int, rows: Rows, key: Array, away: Array) -> Any:
+    return _kernel(model, centred, warmup, rows, key, away)[1]
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _advance(model: Model, warmup: int, rows: Rows, state: Any) -> tuple[Any, tuple[Array, ...]]:
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _advance(model: Model, centred: bool, warmup: int, rows: Rows, state: Any) -> tuple[Any, tuple[Array, ...]]:
     # NumPyro's kernel sets up its schedule in ``init``. The state that ``init`` returns is not used or computed here.
-    kernel, _ = _kernel(model, warmup, rows, jax.random.key(0))
+    kernel, _ = _kernel(model, centred, warmup, rows, jax.random.key(0), jnp.zeros_like(rows.mode))
 
     def one(state: Any, _: None) -> tuple[Any, tuple[Array, ...]]:
         state = kernel.sample(state, (), {})
@@ -159,17 +192,16 @@ def _advance(model: Model, warmup: int, rows: Rows, state: Any) -> tuple[Any, tu
     return jax.lax.scan(one, state, None, length=BLOCK)
 
 
-def _kernel(model: Model, warmup: int, rows: Rows, key: Array) -> tuple[Any, Any]:
-    """Return the kernel on z and its first state, a draw from the Laplace approximation."""
+def _kernel(model: Model, centred: bool, warmup: int, rows: Rows, key: Array, away: Array) -> tuple[Any, Any]:
+    """Return the kernel on z and its first state, a draw from the Laplace approximation, shifted by ``away``."""
     from numpyro.infer import NUTS
 
     def potential(z: Array) -> Array:
-        theta = rows.mode + rows.root @ z
-        return -log_density(model, rows.temperature, theta[None], rows.x, rows.y)[0]
+        return -log_density_at(model, centred, rows.mode + rows.root @ z, rows.x, rows.y, rows.weights)
 
     kernel = NUTS(potential_fn=potential, step_size=0.5, target_accept_prob=ACCEPT)
     first, later = jax.random.split(key)
-    return kernel, kernel.init(later, warmup, jax.random.normal(first, rows.mode.shape), (), {})
+    return kernel, kernel.init(later, warmup, away + jax.random.normal(first, rows.mode.shape), (), {})
 
 
 def diagnose(theta: np.ndarray, diverging: np.ndarray, steps: float, seconds: float) -> Diagnostics:

@@ -23,18 +23,16 @@ from fedstein.runs.build import build_model
 from fedstein.runs.config import Config
 from fedstein.runs.federate import expects_counts, load_dataset, split_rows
 from fedstein.runs.folder import RunFolder
-from fedstein.studies.reference.distance import distance, distance_of_draws, mean_offsets, sd_ratios
+from fedstein.studies.reference.compare import pool
+from fedstein.studies.reference.distance import weights_of
 from fedstein.studies.reference.nuts import Diagnostics, Sampler, sample
+from fedstein.studies.reference.scores import Reference, keep, score_posterior
 from fedstein.studies.reference.target import Pooled
-
-AGREES = 0.1  # of a posterior sd: what counts as the same interval
-KEPT = 400  # the number of draws to keep, evenly thinned
-POSTERIOR = ("prior_shape", "prior_rate")  # the model settings that the posterior depends on
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished BLR run."""
+    """A finished run."""
 
     folder: RunFolder
     config: Config
@@ -50,16 +48,6 @@ class Group:
     runs: list[Finished]
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """The part of the chains that is kept."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-    draws: np.ndarray
-    diagnostics: Diagnostics
-
-
 def open_finished(path: Path) -> Finished:
     """Open the folder of a finished run.
 
@@ -67,14 +55,9 @@ def open_finished(path: Path) -> Finished:
         path: The run folder.
 
     Raises:
-        InputError: If the run is not finished, is not a BLR, or its rows cannot be pooled.
+        InputError: If the run is not finished, or its rows cannot be pooled.
     """
     folder, config = RunFolder.open(path)
-    if config.model.kind != "blr":
-        raise InputError(
-            f"{path}: the NUTS reference exists only for model.kind = 'blr', this run has {config.model.kind!r}; "
-            "leave it out"
-        )
     if config.data.name == "nodes":
         raise InputError(f"{path}: the rows of this run stay with its nodes and cannot be pooled; leave it out")
     if not folder.summary_file.is_file():
@@ -106,7 +89,10 @@ def group_runs(runs: Sequence[Finished], sampler: Sampler) -> list[Group]:
                 f"{run.folder.path} has one particle (algorithm.kind = {kind!r}): there is no spread to compare with a "
                 "posterior; leave it out"
             )
-        target = pooled(run.config, datasets[source])
+        try:
+            target = pooled(run.config, datasets[source])
+        except InputError as error:
+            raise InputError(f"{run.folder.path}: {error}") from None
         if run.particles.shape[1] != target.model.dim or len(run.particles) < 2 or not np.isfinite(run.particles).all():
             raise InputError(
                 f"{run.folder.path}: expected at least two finite particles of {target.model.dim} parameters, "
@@ -124,32 +110,40 @@ def pooled(config: Config, dataset: Any) -> Pooled:
         config: The config of the run.
         dataset: The dataset.
 
+    Returns:
+        The posterior of these rows. Barred clients have no part in it.
+
     Raises:
-        InputError: The model has effects of single clients.
+        InputError: The model has too many parameters.
     """
-    fraction = config.evaluate.fraction
-    kept = [index[split_of(dataset.train_y[index], fraction)[0]] for index in split_rows(config, dataset)]
-    rows = np.sort(np.concatenate(kept))
+    fraction, barred = config.evaluate.fraction, config.selection.barred or ()
+    kept = [
+        index[split_of(dataset.train_y[index], fraction)[0]]
+        for client, index in enumerate(split_rows(config, dataset))
+        if client not in barred
+    ]
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
-    if model.whole_shard:
-        raise InputError(
-            f"fedstein reference pools all clients' rows, and model.kind = {config.model.kind!r} has an intercept "
-            "for each client, which pooling would make one; leave the run out"
-        )
-    return Pooled(model, model.prepare(dataset.train_x[rows]), dataset.train_y[rows], config.algorithm.temperature)
+    groups = kept if model.whole_shard else [np.sort(np.concatenate(kept))]
+    return pool(
+        model, [(dataset.train_x[rows], dataset.train_y[rows]) for rows in groups], config.algorithm.temperature
+    )
 
 
 def fingerprint(target: Pooled, config: Config, sampler: Sampler) -> str:
-    """Return a checksum of everything that the reference depends on: rows, prior, temperature and sampler."""
-    prior = {name: getattr(config.model, name) for name in POSTERIOR}
-    settings = [list(target.x.shape), str(target.x.dtype), prior, target.temperature, sampler._asdict()]
+    """Return a checksum of everything that the reference depends on: rows, model, temperature and sampler."""
+    settings = [list(target.x.shape), str(target.x.dtype), model_of(config), target.temperature, sampler._asdict()]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for array in (target.x, target.y):
+    for array in (target.x, target.y) if target.weights is None else (target.x, target.y, target.weights):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def known(group: Group) -> Posterior | None:
+def model_of(config: Config) -> dict[str, Any]:
+    """Return the settings of the model that its posterior depends on: all but where the particles start."""
+    return config.model.model_dump(mode="json", exclude={"start"})
+
+
+def known(group: Group) -> Reference | None:
     """Find a reference that an earlier call has written.
 
     Args:
@@ -166,27 +160,24 @@ def known(group: Group) -> Posterior | None:
                 arrays = unpack(content, run.folder.path)
                 checks = Diagnostics(**{name: facts["nuts"][name] for name in Diagnostics._fields})
                 if None not in checks:  # chains that never moved have no R-hat, which JSON stores as null
-                    return Posterior(arrays["mean"], arrays["sd"], arrays["draws"], checks)
+                    return Reference(*(arrays[name] for name in ("mean", "sd", "interval", "draws")), checks)
         except (OSError, ValueError, KeyError, TypeError, InputError):
             continue  # there is none, or it is damaged: a new one is made
     return None
 
 
-def sample_posterior(group: Group, sampler: Sampler, on_progress: Callable[[float], None]) -> Posterior:
-    """Sample the posterior of a group.
+def sample_posterior(group: Group, sampler: Sampler, on_progress: Callable[[float], None]) -> Reference:
+    """Run NUTS and keep what comparisons need.
 
     Args:
         group: The group of runs.
         sampler: The settings of NUTS.
         on_progress: Called with the share of the work that is done.
     """
-    chains, diagnostics = sample(group.target, sampler, on_progress)
-    theta = chains.reshape(-1, chains.shape[-1])
-    kept = np.linspace(0, len(theta) - 1, min(KEPT, len(theta))).round().astype(int)
-    return Posterior(theta.mean(axis=0), theta.std(axis=0, ddof=1), theta[kept].astype(np.float32), diagnostics)
+    return keep(*sample(group.target, sampler, on_progress))
 
 
-def write_reference(run: Finished, group: Group, posterior: Posterior, sampler: Sampler) -> dict[str, Any]:
+def write_reference(run: Finished, group: Group, posterior: Reference, sampler: Sampler) -> dict[str, Any]:
     """Compute the distances of one run and write them to its folder. The JSON with the checksums is written last.
 
     Args:
@@ -202,18 +193,18 @@ def write_reference(run: Finished, group: Group, posterior: Posterior, sampler: 
         InputError: If the folder is not writable.
     """
     target, path = group.target, run.folder.path
-    tensors = pack({"mean": posterior.mean, "sd": posterior.sd, "draws": posterior.draws})
-    measures = (posterior.mean, posterior.sd)
+    kept = {name: getattr(posterior, name) for name in ("mean", "sd", "interval", "draws")}
+    tensors, found = pack(kept), load(path)
     reference = {
         "trusted": posterior.diagnostics.trusted,
-        "particles": distance(target, run.particles, *measures),
-        "draws": distance_of_draws(target, posterior.draws, len(run.particles), *measures),
-        "quoted": score_draws(path, posterior),
+        **score_posterior(target, posterior, found),
         "nuts": {**sampler._asdict(), **posterior.diagnostics._asdict()},
-        "rows": len(target.x),
+        "rows": target.rows,
         "dim": target.model.dim,
+        "names": list(found.names),
+        "is_weight": weights_of(target.model).tolist(),
         "temperature": target.temperature,
-        "model": {name: getattr(run.config.model, name) for name in ("kind", *POSTERIOR)},
+        "model": model_of(run.config),
         "fingerprint": group.fingerprint,
         "tensors_sha256": _sha256(tensors),
         "posterior_sha256": _sha256((path / "posterior.safetensors").read_bytes()),
@@ -225,32 +216,6 @@ def write_reference(run: Finished, group: Group, posterior: Posterior, sampler: 
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
         raise InputError(f"cannot write in {path} ({reason}); correct this and run the same command again") from error
     return reference
-
-
-def score_draws(path: Path, posterior: Posterior) -> dict[str, Any] | None:
-    """Compare what a run's draws say with the posterior: offsets of means in posterior sds, and ratios of sds.
-
-    Args:
-        path: The run folder. The draws are kept in it.
-        posterior: The posterior of the same rows in one place.
-
-    Returns:
-        The entry ``quoted`` of ``reference.json``, over the weights; ``within`` counts those whose mean is at most
-        AGREES sds off and whose sd is right to that share. None for runs without full sites.
-    """
-    found = load(path)
-    if found.sums is None:
-        return None
-    draws = found.draws()
-    offsets = np.abs(mean_offsets(draws, posterior.mean, posterior.sd))[:-1]
-    ratios = sd_ratios(draws, posterior.sd)[:-1]
-    return {
-        "trusted": found.trusted,
-        "mean_offset": {"median": float(np.median(offsets)), "max": float(np.max(offsets))},
-        "sd_ratio": {name: float(getattr(np, name)(ratios)) for name in ("min", "median", "max")},
-        "within": int(np.sum((offsets <= AGREES) & (np.abs(ratios - 1) <= AGREES))),
-        "weights": len(ratios),
-    }
 
 
 def _sha256(content: bytes) -> str:

@@ -103,11 +103,18 @@ def test_what_is_written(folders, calls) -> None:
     theta = np.random.default_rng(0).normal(size=(200, 56))
     np.testing.assert_allclose(arrays["mean"], theta.mean(axis=0))
     np.testing.assert_allclose(arrays["sd"], theta.std(axis=0, ddof=1))
+    np.testing.assert_allclose(arrays["interval"], np.quantile(theta, (0.05, 0.95), axis=0).T)
     assert arrays["draws"].shape == (200, 56)
     offsets = (particles.astype(np.float64).mean(axis=0) - theta.mean(axis=0)) / theta.std(axis=0, ddof=1)
     assert got["particles"]["mean_offset"]["each"] == pytest.approx(list(offsets))
     assert got["trusted"] is True
     assert got["nuts"] == {"chains": 2, "warmup": 50, "draws": 100, "seed": 9, **GOOD._asdict()}
+    assert got["names"][-2:] == ["intercept", "log xi"]
+    assert got["is_weight"] == [True] * 55 + [False]
+    for part in ("particles", "gaussian", "quoted"):  # each is scored in the same way
+        assert 0 <= got[part]["interval"]["coverage"]["median"] <= 1
+        assert got[part]["energy"]["p_value"] == 1 / 500  # made up draws are nobody's
+        assert (got[part]["within"], got[part]["weights"]) == (0, 55)
     assert (got["rows"], got["dim"], got["particles"]["count"], got["draws"]["count"]) == (240, 56, 5, 5)
 
 
@@ -179,7 +186,7 @@ def refused(capsys, *arguments: str | Path) -> str:
 def test_what_has_no_reference_is_refused(folders, finish, calls, capsys, tmp_path) -> None:
     network = finish(tmp_path / "bnn", "model.kind=bnn_classifier", "rounds=1")
     said = refused(capsys, folders["ksd"], network)
-    assert "only for model.kind = 'blr', this run has 'bnn_classifier'" in said
+    assert "bnn: the reference needs a model of at most 500 parameters, 'bnn_classifier' has 5702" in said
     average = finish(
         tmp_path / "average", "algorithm.kind=fedavg", "sites.kind=none", "algorithm.particles=1", "rounds=1"
     )
