@@ -81,10 +81,9 @@ def distance(target: Pooled, particles: np.ndarray, mean: np.ndarray, sd: np.nda
     Returns:
         The entry ``particles`` of ``reference.json``.
     """
-    moments = compare_moments(
-        target, np.mean(particles, axis=0, dtype=np.float64), np.std(particles, axis=0, ddof=1, dtype=np.float64),
-        mean, sd,
-    )  # fmt: skip
+    ours = np.asarray(np.mean(particles, axis=0, dtype=np.float64))
+    spread = np.asarray(np.std(particles, axis=0, ddof=1, dtype=np.float64))
+    moments = compare_moments(target, ours, spread, mean, sd)
     return {"count": len(particles), **moments, "ksd": ksd_to(target, particles)}
 
 

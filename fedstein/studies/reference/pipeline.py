@@ -160,7 +160,7 @@ def known(group: Group) -> Reference | None:
                 arrays = unpack(content, run.folder.path)
                 checks = Diagnostics(**{name: facts["nuts"][name] for name in Diagnostics._fields})
                 if None not in checks:  # chains that never moved have no R-hat, which JSON stores as null
-                    return Reference(*(arrays[name] for name in ("mean", "sd", "interval", "draws")), checks)
+                    return Reference(arrays["mean"], arrays["sd"], arrays["interval"], arrays["draws"], checks)
         except (OSError, ValueError, KeyError, TypeError, InputError):
             continue  # there is none, or it is damaged: a new one is made
     return None

@@ -82,8 +82,10 @@ def score_posterior(target: Pooled, reference: Reference, found: Posterior) -> d
 
 def score_sample(target: Pooled, reference: Reference, draws: np.ndarray) -> dict[str, Any]:
     """Score many draws. KSD and energy test take POINTS of them, the moments and intervals all."""
-    spread = np.std(draws, axis=0, ddof=1, dtype=np.float64)
-    moments = compare_moments(target, draws.mean(axis=0, dtype=np.float64), spread, reference.mean, reference.sd)
+    spread = np.asarray(np.std(draws, axis=0, ddof=1, dtype=np.float64))
+    moments = compare_moments(
+        target, np.asarray(draws.mean(axis=0, dtype=np.float64)), spread, reference.mean, reference.sd
+    )
     few = thinned(draws, POINTS)
     of_nuts = ksd_to(target, thinned(reference.draws, POINTS))
     tested = _beside(target, reference, few, central_interval(draws))
