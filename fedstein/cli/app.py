@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedstein.cli.deploy_app import deploy_app
-from fedstein.cli.options import ConfigFile, PlainHelp, Preset, Quiet, Seed, Set
+from fedstein.cli.options import Inputs, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
 from fedstein.cli.summary import summary
 from fedstein.errors import InputError
 
@@ -45,7 +45,7 @@ def _main(
 
 @app.command(cls=PlainHelp)
 def run(
-    config: ConfigFile = None,
+    inputs: Inputs = None,
     settings: Set = None,
     seed: Seed = None,
     preset: Preset = None,
@@ -71,18 +71,20 @@ def run(
     Examples:
       fedstein run
       fedstein run config.toml --set rounds=50 --seed 1 --out runs/first
+      fedstein run north.csv south.csv east.csv --set data.target=ill
       fedstein run --set selection.kind=hip --seeds 5
     """
+    config, given = split_inputs(inputs, settings)
     if seeds is not None:
         from fedstein.cli.run_seeds import run_seeds
 
-        run_seeds(config, settings or [], seed, preset, seeds, jobs, out, quiet)
+        run_seeds(config, given, seed, preset, seeds, jobs, out, quiet)
         return
     if jobs is not None:
         raise InputError("--jobs goes with --seeds: how many of them run side by side")
     from fedstein.cli.run import new_run
 
-    new_run(config, settings or [], seed, preset, out, quiet)
+    new_run(config, given, seed, preset, out, quiet)
 
 
 @app.command(cls=PlainHelp)
@@ -337,7 +339,7 @@ def reproduce(
 
 @app.command(cls=PlainHelp)
 def tune(
-    config: ConfigFile = None,
+    inputs: Inputs = None,
     settings: Set = None,
     preset: Preset = None,
     grid: Annotated[
@@ -363,7 +365,7 @@ def tune(
     """
     from fedstein.cli.tune import tune_steps
 
-    tune_steps(config, settings or [], preset, grid, seeds, fraction, out, quiet)
+    tune_steps(*split_inputs(inputs, settings), preset, grid, seeds, fraction, out, quiet)
 
 
 @app.command(cls=PlainHelp)
@@ -389,7 +391,7 @@ def bench(
 
 @app.command("config", cls=PlainHelp)
 def show_config(
-    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="As for run.")] = None,
+    inputs: Annotated[list[Path] | None, typer.Argument(metavar="[CONFIG.toml] [FILE...]", help="As for run.")] = None,
     settings: Set = None,
     preset: Preset = None,
     markdown: Annotated[
@@ -404,7 +406,7 @@ def show_config(
     """
     from fedstein.cli import config as command
 
-    command.show_config(config, settings or [], preset, markdown)
+    command.show_config(*split_inputs(inputs, settings), preset, markdown)
 
 
 @app.command("list", cls=PlainHelp)

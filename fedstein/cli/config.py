@@ -13,7 +13,7 @@ from fedstein.data import DATASETS
 from fedstein.runs.config import Layer, check_names, check_section, read_layers, resolve
 from fedstein.runs.config_docs import KeyText, chosen_texts, value_text
 from fedstein.runs.config_page import config_page
-from fedstein.runs.config_sources import combine, layer_of
+from fedstein.runs.config_sources import as_layers, combine, layer_of
 from fedstein.runs.defaults import Facts, drafted
 
 
@@ -32,7 +32,7 @@ def show_config(config_file: Path | None, settings: list[str], preset: str | Non
     if markdown:
         print(config_page(), end="")
         return
-    layers = read_layers(config_file, settings, None, preset)
+    layers = as_layers(read_layers(config_file, settings, None, preset))
     raw = combine(layers)
     check_names(raw)
     check_section("data", raw.get("data", {}))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedstein.cli.options import ConfigFile, PlainHelp, Preset, Quiet, Seed, Set
+from fedstein.cli.options import ConfigFile, Inputs, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
 from fedstein.errors import InputError
 
 deploy_app = typer.Typer(
@@ -25,7 +25,7 @@ def _deploy() -> None:
 
 @deploy_app.command("demo", cls=PlainHelp)
 def deploy_demo(
-    config: ConfigFile = None,
+    inputs: Inputs = None,
     clients: Annotated[
         int | None, typer.Option(min=1, help="The number of clients, each in a SuperNode; default: 3.")
     ] = None,
@@ -48,7 +48,7 @@ def deploy_demo(
     """
     from fedstein.cli.deploy import demo
 
-    demo(config, settings or [], seed, preset, clients, tls, out, quiet)
+    demo(*split_inputs(inputs, settings), seed, preset, clients, tls, out, quiet)
 
 
 @deploy_app.command("app", cls=PlainHelp)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
+import json
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import click
 import typer
 from typer.core import TyperArgument, TyperCommand
+
+from fedstein.errors import InputError
 
 
 class PlainHelp(TyperCommand):
@@ -35,6 +39,14 @@ ConfigFile = Annotated[
     Path | None,
     typer.Argument(metavar="[CONFIG.toml]", help="The config file. Without it, every setting has its default."),
 ]
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[CONFIG.toml] [FILE...]",
+        help="The config file, and data files of your own: CSV, Parquet or NPZ, a folder, or a quoted pattern. Of "
+        "several files each is a client.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one setting of the config; may be repeated."),
@@ -46,4 +58,41 @@ Preset = Annotated[
         metavar="paper", help="paper: the sites and the steps of the paper. Explicit settings take precedence."
     ),
 ]
+
+
+def split_inputs(inputs: list[Path] | None, settings: list[str] | None) -> tuple[Path | None, list[str]]:
+    """Tell the config file from data files on a command line.
+
+    Args:
+        inputs: The arguments: at most one TOML file, and data files, folders or patterns.
+        settings: The values of ``--set``.
+
+    Returns:
+        The config file, or None; and the settings, with the data files as ``data.path``.
+
+    Raises:
+        InputError: There are two config files, an argument is neither, or ``data.path`` is set besides.
+    """
+    configs = [path for path in inputs or [] if path.suffix.lower() in (".toml", "") and not _holds_data(path)]
+    files = [path for path in inputs or [] if path not in configs]
+    if len(configs) > 1:
+        raise InputError(f"expected at most one config file, got {' and '.join(map(str, configs))}; name one")
+    from fedstein.data.read_files import READERS  # here, so that --help needs no NumPy
+
+    if odd := [path for path in files if path.suffix.lower() not in READERS and not _holds_data(path)]:
+        raise InputError(
+            f"expected a config file (.toml) or data files ({', '.join(READERS)}), got {odd[0]}; convert or rename it"
+        )
+    given = list(settings or [])
+    if files and any(each.partition("=")[0].strip() == "data.path" for each in given):
+        raise InputError("expected the data files once, got some as arguments and others in --set data.path=...")
+    if files:
+        given.append(f"data.path={json.dumps([str(path) for path in files], ensure_ascii=False)}")
+    return (configs[0] if configs else None), given
+
+
+def _holds_data(path: Path) -> bool:
+    return path.is_dir() or (glob.has_magic(str(path)) and not path.exists())
+
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only errors.")]

@@ -39,7 +39,7 @@ def predict_file(path: Path, file: Path, out: Path | None, posterior: str, draws
         folder.read_gaussian()  # a run without one is refused with the remedy before any row is read
     folder.read_posterior()
     facts = folder.data_facts()
-    raw = data.load_features(file, tuple(facts["features"]))
+    raw = data.load_features(file, tuple(facts["features"]), folder.encoding())
     rows = data.scaled(raw, np.asarray(facts["mean"]), np.asarray(facts["scale"]))
     if not np.isfinite(rows).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])

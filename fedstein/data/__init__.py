@@ -18,8 +18,8 @@ from fedstein.data.fetch import get, load_full
 from fedstein.data.node_rows import load_rows
 from fedstein.data.node_schema import expectation, load_nodes, with_scaling
 from fedstein.data.partition import PARTITIONS, partition
+from fedstein.data.read_files import READERS
 from fedstein.data.scaling import Scaling, first_sums, scale_rows, second_sums
-from fedstein.data.table import READERS
 from fedstein.data.user_files import load_features, load_file
 from fedstein.errors import InputError
 
@@ -166,7 +166,7 @@ DATASETS: dict[str, DatasetInfo] = {
         rows_per_client=0,
     ),
     "file": DatasetInfo(
-        description="Your own CSV, Parquet or NPZ file (data.path)",
+        description="Your own CSV, Parquet or NPZ files (data.path)",
         task="",
         loader=load_file,
         train_rows=0,
@@ -178,7 +178,10 @@ DATASETS: dict[str, DatasetInfo] = {
         partition="given",
         clients=0,
         rows_per_client=0,
-        keys=("path", "target", "client", "task", "test_path", "test_fraction", "standardize"),
+        keys=(
+            *("path", "target", "client", "features", "drop", "categories", "missing", "coding", "labels", "task"),
+            *("test_path", "test_fraction", "standardize"),
+        ),
     ),
     "nodes": DatasetInfo(
         description="A file on every node of its own (data.features, data.target, data.labels): fedstein deploy app",
@@ -198,11 +201,12 @@ DATASETS: dict[str, DatasetInfo] = {
 }
 
 
-def load(name: str, **options: Any) -> Dataset:
+def load(name: str, model_task: str | None = None, **options: Any) -> Dataset:
     """Load a dataset by its name.
 
     Args:
         name: A key of ``DATASETS``.
+        model_task: The task of the model that was chosen. It decides where the targets of a file could be either.
         **options: Keys of the config section ``[data]``. A value that is None or empty counts as not given.
 
     Returns:
@@ -218,7 +222,7 @@ def load(name: str, **options: Any) -> Dataset:
         else:
             hint = f"did you mean {near[0]!r}?" if near else 'for a file of your own set data.name = "file"'
         raise InputError(f"expected data.name to be one of {', '.join(DATASETS)}, got {name!r}; {hint}")
-    given = {key: value for key, value in options.items() if value not in (None, "")}
+    given = {key: value for key, value in options.items() if value is not None and value != ""}
     for key in given:
         if key not in DATASETS[name].keys:
             takers = " or ".join(f'"{other}"' for other, info in DATASETS.items() if key in info.keys)
@@ -230,4 +234,6 @@ def load(name: str, **options: Any) -> Dataset:
         raise InputError(
             'expected data.path with data.name = "file", got none; set data.path to a CSV, Parquet or NPZ file'
         )
+    if name == "file":
+        given["model_task"] = model_task
     return DATASETS[name].loader(**given)

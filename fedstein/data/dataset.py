@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedstein.data.encoding import Encoding
 from fedstein.errors import InputError
 
 TASKS = ("classification", "regression")
-LARGEST = 1e30  # larger values are rejected, because float32 arithmetic on them overflows
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,7 @@ class Dataset:
     target_name: str = ""  # for files of the user: the name of the target column
     client_names: tuple[str, ...] = ()
     client_of_row: np.ndarray | None = None  # for each training row, its index into client_names
+    encoding: Encoding | None = None  # for files of the user: how their columns became the features
 
 
 def scaled(raw: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:

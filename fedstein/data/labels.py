@@ -6,31 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedstein.data.cells import is_infinite, is_missing, is_number, normalised_label
 from fedstein.data.table import Table, listed, numbers
 from fedstein.errors import InputError
-
-
-def is_missing(value: str) -> bool:
-    """Tell whether a cell has no value."""
-    return value.strip().lower() in ("", "na", "n/a", "nan", "null", "none", "inf", "-inf")
-
-
-def is_number(value: str) -> bool:
-    """Tell whether a cell holds a finite number."""
-    try:
-        return bool(np.isfinite(float(value)))
-    except ValueError:
-        return False
-
-
-def is_integer(value: str) -> bool:
-    """Tell whether a cell holds an integer that float64 represents exactly."""
-    return is_number(value) and float(value).is_integer() and abs(float(value)) < 2**53
-
-
-def normalised_label(value: str) -> str:
-    """Normalise the spelling of a label: "1", "1.0" and " 1 " are the same label."""
-    return str(int(float(value))) if is_integer(value) else value.strip()
 
 
 def labels(table: Table) -> list[str]:
@@ -43,9 +21,9 @@ def labels(table: Table) -> list[str]:
         InputError: If a row has no label. The message names the column and the line.
     """
     for row, value in enumerate(table.targets):
-        if is_missing(value):
+        if is_missing(value) or is_infinite(value):
             raise InputError(
-                f"{table.path.name}: expected a label in column {table.target_name!r}, got none on {table.place(row)}; "
+                f"{table.name}: expected a label in column {table.target_name!r}, got none on {table.place(row)}; "
                 "remove the row or fill in a label"
             )
     return [normalised_label(value) for value in table.targets]
@@ -88,7 +66,7 @@ def known_targets(table: Table, known: Sequence[str] | None, remedy: str) -> np.
     for row, label in enumerate(found):
         if label not in index:
             raise InputError(
-                f"{table.path.name}: expected one of the labels ({listed(known)}) in column {table.target_name!r}, "
+                f"{table.name}: expected one of the labels ({listed(known)}) in column {table.target_name!r}, "
                 f"got {label!r} on {table.place(row)}; {remedy}"
             )
     return np.array([index[label] for label in found], np.int32)

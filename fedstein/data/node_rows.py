@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstein.data.labels import known_targets
-from fedstein.data.table import read_table
+from fedstein.data.read_files import read_table
 
 
 class Expectation(NamedTuple):

@@ -91,7 +91,7 @@ def _check_type(path: Path, name: str, kind: Any) -> None:
     if not any(is_kind(value) for is_kind in supported):
         raise InputError(
             f"{path.name}: expected numbers, booleans or text in column {name!r}, got {kind}; "
-            "convert the column or leave it out"
+            "convert the column, or leave it out with data.drop"
         )
 
 

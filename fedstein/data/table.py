@@ -1,40 +1,86 @@
-"""Reading a CSV, Parquet or NPZ file as columns. Error messages name the file, the column and the line."""
+"""A table: named columns of numbers or text, with the target and the client of each row. Error messages name the place.
+
+``read_files.read_table`` makes a table from a file, and ``table_of`` from columns that are in memory, such as those of a
+DataFrame. What follows is the same for both:
+
+    tables = [table_of("clinic a", columns_a, target="ill"), table_of("clinic b", columns_b, target="ill")]
+    same_columns(tables)                                             # columns are aligned by name, or refused
+    counts = add_counts([count_columns(table) for table in tables])  # names, counts and sums; no rows
+    encoding = choose_encoding(counts, missing="mean")               # fedstein.data.encoding
+    x = [encoding.encode(table) for table in tables]                 # float64, columns encoding.feature_names
+"""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedstein.data.dataset import LARGEST
-from fedstein.data.npz import read_npz
-from fedstein.data.parquet import parquet_columns, parquet_header
+from fedstein.data.cells import LARGEST, as_number, is_missing
 from fedstein.errors import InputError
 
-Column = Sequence[str] | np.ndarray  # text as in the file, or numbers
+Column = Sequence[str] | np.ndarray  # text as in the file, or numbers with NaN for a missing value
 
 
 @dataclass(frozen=True)
 class Table:
-    """The content of one file. Features are converted to numbers only when `columns` asks for them."""
+    """The content of one file or one DataFrame. Features are converted to numbers only when they are asked for.
 
-    path: Path
-    feature_names: tuple[str, ...]
-    features: tuple[Column, ...]
+    Attributes:
+        name: What messages call it: the name of the file.
+        features: The feature columns by name, in the order of the file.
+        target_name: The name of the target column; empty where there is none.
+        targets: The target of each row as text.
+        clients: The client of each row, where a column names it.
+        rows: The number of rows.
+        lines: The line that each row ends on (CSV).
+        named: False for an NPZ file without feature_names, whose columns are identified by position.
+        categorical: Features whose type says that they are categories, whatever their values look like.
+    """
+
+    name: str
+    features: Mapping[str, Column]
     target_name: str
     targets: Sequence[str]
     clients: Sequence[str] | None
-    lines: Sequence[int] | None  # the line each row ends on (CSV)
     rows: int
-    named: bool = True  # False: an NPZ file without feature_names, whose columns are identified by position
+    lines: Sequence[int] | None = None
+    named: bool = True
+    categorical: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the feature columns."""
+        return tuple(self.features)
 
     @property
     def x(self) -> np.ndarray:
         """All features as numbers, rows x features."""
         return self.columns(self.feature_names)
+
+    def column(self, name: str, names: Sequence[str] = ()) -> Column:
+        """Return one feature column.
+
+        Args:
+            name: Its name.
+            names: All columns that are expected, in order. A table without names is read by position among them.
+
+        Raises:
+            InputError: There is no such column.
+        """
+        if not self.named and names:
+            if len(names) != len(self.features):
+                raise InputError(
+                    f"{self.name}: expected {len(names)} columns in x ({listed(names)}), "
+                    f"got {len(self.features)}; give it those columns, or name its columns in an array feature_names"
+                )
+            if set(names) != set(self.features):
+                return list(self.features.values())[list(names).index(name)]
+        if name not in self.features:
+            missing = [each for each in names or (name,) if each not in self.features]
+            raise InputError(f"{self.name}: expected columns that are missing: {listed(missing)}; add them to the file")
+        return self.features[name]
 
     def columns(self, names: tuple[str, ...]) -> np.ndarray:
         """Return the named columns as numbers.
@@ -48,20 +94,9 @@ class Table:
         Raises:
             InputError: If a column is missing, or a value is not a finite number.
         """
-        if not self.named and len(names) != len(self.feature_names):
-            raise InputError(
-                f"{self.path.name}: expected {len(names)} columns in x ({listed(names)}), "
-                f"got {len(self.feature_names)}; give it those columns, or name its columns in an array feature_names"
-            )
-        position = {name: i for i, name in enumerate(self.feature_names if self.named else names)}
-        missing = [name for name in names if name not in position]
-        if missing:
-            raise InputError(
-                f"{self.path.name}: expected columns that are missing: {listed(missing)}; add them to the file"
-            )
         out = np.empty((self.rows, len(names)))
         for i, name in enumerate(names):
-            out[:, i] = numbers(self.features[position[name]], self, name)
+            out[:, i] = numbers(self.column(name, names), self, name)
         return out
 
     def place(self, row: int) -> str:
@@ -69,43 +104,135 @@ class Table:
         return f"line {self.lines[row]}" if self.lines is not None else f"row {row}"
 
 
-def read_table(
-    path: str | Path,
+def table_of(
+    name: str,
+    columns: Mapping[str, Column],
     *,
     target: str | None = None,
     client: str | None = None,
     features: Sequence[str] | None = None,
-    folder: bool = True,
+    drop: Sequence[str] = (),
+    lines: Sequence[int] | None = None,
+    categorical: frozenset[str] = frozenset(),
 ) -> Table:
-    """Read a file.
+    """Build a table whose features, target and client are columns.
 
     Args:
-        path: A CSV, Parquet or NPZ file.
-        target: The target column. None selects the last column (y in an NPZ file); "" means that there is no target.
+        name: What messages call it.
+        columns: All columns by name, of equal length.
+        target: The target column. None selects the last column; "" means that there is no target.
         client: The column with the client of each row, if there is one.
-        features: The only features that will be used. Other columns may then have any content.
-        folder: Whether messages may name the folder. It is False for messages that leave the machine.
+        features: The only features that are used. Other columns may then have any content.
+        drop: Columns that are not used.
+        lines: The line of each row, for messages.
+        categorical: Columns whose type says that they are categories.
 
     Returns:
         The table.
 
     Raises:
-        InputError: If the file cannot be read or lacks a column.
+        InputError: A column is missing, a client has no name, or there are no rows or features.
     """
-    path = Path(path).expanduser()
-    shown = path if folder else path.name
-    try:
-        if not path.is_file():
-            got = "a folder" if path.is_dir() else "no such file"
-            raise InputError(f"expected a CSV, Parquet or NPZ file at {shown}, got {got}")
-        reader = READERS.get(path.suffix.lower())
-        if reader is None:
+    header = list(columns)
+    target, names = choose_columns(name, header, target, client, features, drop)
+    rows = len(columns[header[0]]) if header else 0
+    if not rows:
+        raise InputError(f"{name}: expected rows and feature columns, got 0 rows and {len(names)} features")
+    table = Table(
+        name=name,
+        features={feature: columns[feature] for feature in names},
+        target_name=target,
+        targets=texts(columns[target]) if target else (),
+        clients=texts(columns[client]) if client else None,
+        rows=rows,
+        lines=lines,
+        categorical=categorical & set(names),
+    )
+    refuse_blanks(table, columns, [target] * bool(target) + [client or ""] * bool(client))
+    refuse_nameless_clients(table, client or "")
+    return table
+
+
+def choose_columns(
+    name: str,
+    header: Sequence[str],
+    target: str | None,
+    client: str | None,
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+) -> tuple[str, tuple[str, ...]]:
+    """Decide which column is the target and which are features.
+
+    Args:
+        name: What messages call the file.
+        header: The names of all columns.
+        target: As for ``table_of``.
+        client: As for ``table_of``.
+        features: As for ``table_of``.
+        drop: As for ``table_of``.
+
+    Returns:
+        The target, and the features in the order of the file. Features that the file lacks are left out.
+
+    Raises:
+        InputError: A column is missing or has two roles, or no feature is left.
+    """
+    reserved = {client, *drop, *(features or ())}
+    if target is None:
+        target = next((each for each in reversed(header) if each not in reserved), header[-1] if header else "")
+    for key, wanted in (("target", target), ("client", client)):
+        if wanted and wanted not in header:
             raise InputError(
-                f"expected a file that ends in .csv, .parquet or .npz, got {path.name}; convert or rename it"
+                f"{name}: expected a column {wanted!r} (data.{key}), got columns {listed(header)}; correct the name"
             )
-        return reader(path, target, client, features)
-    except OSError as error:
-        raise InputError(f"expected a file that can be read, got {shown} ({error.strerror})") from error
+    if target and target == client:
+        raise InputError(f"{name}: expected different columns for data.target and data.client, got {target!r} twice")
+    for key, chosen in (("features", features or ()), ("drop", drop)):
+        both = [each for each in chosen if each and each in (target, client)]
+        if both:
+            role = "target" if both[0] == target else "client"
+            raise InputError(f"{name}: {both[0]!r} is in data.{key} and is data.{role} too; remove it from one of them")
+    if twice := [each for each in drop if each in (features or ())]:
+        raise InputError(f"{name}: {twice[0]!r} is in data.features and in data.drop; remove it from one of them")
+    if unknown := [each for each in drop if each not in header]:
+        raise InputError(
+            f"{name}: expected columns to drop that are there, got {listed(unknown)}; the columns are {listed(header)}"
+        )
+    names = tuple(each for each in header if each not in (target, client, *drop))
+    if not names:
+        raise InputError(f"{name}: expected rows and feature columns, got 0 features besides target and client")
+    if features is not None:
+        asked = set(features)
+        names = tuple(each for each in names if each in asked)
+    return target, names
+
+
+def same_columns(tables: Sequence[Table]) -> tuple[str, ...]:
+    """Check that all tables have the same features, in any order.
+
+    Args:
+        tables: One table for each file or client.
+
+    Returns:
+        The features in the order of the first table.
+
+    Raises:
+        InputError: A table lacks a column that another one has. Columns without names must be equally many.
+    """
+    first = tables[0]
+    for table in tables[1:]:
+        if table.named != first.named:
+            unnamed, other = (table, first) if first.named else (first, table)
+            raise InputError(
+                f"{unnamed.name}: expected an array feature_names, as {other.name} has names for its columns; add it"
+            )
+        for one, two in ((table, first), (first, table)):
+            if lacking := [each for each in two.features if each not in one.features]:
+                raise InputError(
+                    f"{one.name}: expected a column {lacking[0]!r}, which {two.name} has, got columns "
+                    f"{listed(one.feature_names)}; add it, or leave it out everywhere with data.drop"
+                )
+    return first.feature_names
 
 
 def numbers(values: Column, table: Table, column: str) -> np.ndarray:
@@ -119,26 +246,35 @@ def numbers(values: Column, table: Table, column: str) -> np.ndarray:
     Raises:
         InputError: If a value is not a finite number. The message names the column and the line.
     """
-    try:
-        out = np.array(values, np.float64)
-    except ValueError:
-        out = np.array([_number(value) for value in values])
-    bad = np.flatnonzero(~(np.abs(out) <= LARGEST))
-    if len(bad):
-        value = str(values[bad[0]]).strip()
-        got = f"{value!r}" if value else "nothing"
-        raise InputError(
-            f"{table.path.name}: expected a finite number in column {column!r}, "
-            f"got {got} on {table.place(int(bad[0]))}; remove the row, fill in a number, or code the column as numbers"
-        )
+    out = read_numbers(values)
+    refuse_odd_numbers(values, ~(np.abs(out) <= LARGEST), table, column)
     return out
 
 
-def _number(value: str) -> float:
+def read_numbers(values: Column) -> np.ndarray:
+    """Read the numbers of a column as float64, with NaN where a cell holds none."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return values.astype(np.float64)
     try:
-        return float(value)
+        return np.array(values, np.float64)
     except ValueError:
-        return float("nan")
+        return np.array([as_number(str(value)) for value in values])
+
+
+def refuse_odd_numbers(values: Column, bad: np.ndarray, table: Table, column: str) -> None:
+    """Refuse the first cell that is marked as bad.
+
+    Raises:
+        InputError: There is such a cell. The message names the column and the line.
+    """
+    rows = np.flatnonzero(bad)
+    if len(rows):
+        value = str(values[rows[0]]).strip()
+        got = f"{value!r}" if value else "nothing"
+        raise InputError(
+            f"{table.name}: expected a finite number in column {column!r}, "
+            f"got {got} on {table.place(int(rows[0]))}; remove the row, fill in a number, or code the column as numbers"
+        )
 
 
 def listed(names: Sequence[str]) -> str:
@@ -146,164 +282,46 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def _read_csv(path: Path, target: str | None, client: str | None, features: Sequence[str] | None) -> Table:
-    header, rows, lines = _csv_rows(path)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    by_name: dict[str, Column] = dict(zip(header, columns, strict=True))
-    return _table(path, header, len(rows), lines, lambda _: by_name, target, client, features)
-
-
-def _read_parquet(path: Path, target: str | None, client: str | None, features: Sequence[str] | None) -> Table:
-    header, rows = parquet_header(path)
-    if not header:
-        raise InputError(f"{path.name}: expected columns, got a Parquet file without any")
-    _check_names(path, header)
-    return _table(path, header, rows, None, lambda names: parquet_columns(path, names), target, client, features)
-
-
-def _table(
-    path: Path,
-    header: list[str],
-    rows: int,
-    lines: Sequence[int] | None,
-    read: Callable[[Sequence[str]], Mapping[str, Column]],
-    target: str | None,
-    client: str | None,
-    features: Sequence[str] | None,
-) -> Table:
-    """Build the table of a file that has features, target and client as columns. `read` returns some columns."""
-    if target is None:
-        target = next(name for name in reversed(header) if name != client or len(header) == 1)
-    for key, wanted in (("target", target), ("client", client)):
-        if wanted and wanted not in header:
-            raise InputError(
-                f"{path.name}: expected a column {wanted!r} (data.{key}), got columns {listed(header)}; "
-                "correct the name"
-            )
-    if target and target == client:
-        raise InputError(
-            f"{path.name}: expected different columns for data.target and data.client, got {target!r} twice"
-        )
-    names = tuple(name for name in header if name not in (target, client))
-    if not rows or not names:
-        raise InputError(f"{path.name}: expected rows and feature columns, got {rows} rows and {len(names)} features")
-    if features is not None:
-        asked = set(features)
-        names = tuple(name for name in names if name in asked)
-    values = read([*names, *(name for name in (target, client) if name)])
-    table = Table(
-        path=path,
-        feature_names=names,
-        features=tuple(values[name] for name in names),
-        target_name=target,
-        targets=_texts(values[target]) if target else (),
-        clients=_texts(values[client]) if client else None,
-        lines=lines,
-        rows=rows,
-    )
-    if table.clients and "" in table.clients:
-        raise InputError(
-            f"{path.name}: expected a client in column {client!r}, got nothing on "
-            f"{table.place(table.clients.index(''))}; fill in the name or remove the row"
-        )
-    return table
-
-
-def _texts(values: Column) -> list[str]:
+def texts(values: Column) -> list[str]:
+    """Return a column as text without blanks around it."""
     return [str(value).strip() for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
 
 
-def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            first = stream.readline()
-            stream.seek(0)
-            delimiter = next((mark for mark in ",;\t" if mark in first), ",")
-            reader = csv.reader(stream, delimiter=delimiter)
-            header = [name.strip() for name in next(reader, [])]
-            _check_header(path, header)
-            rows, lines = [], []
-            for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise InputError(
-                        f"{path.name}: expected {len(header)} values, as in the header, got {len(row)} on line "
-                        f"{reader.line_num}; correct the line"
-                    )
-                rows.append(row)
-                lines.append(reader.line_num)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(
-            f"{path.name}: expected a CSV file in UTF-8, got something else ({error}); convert it"
-        ) from error
-    return header, rows, lines
+def refuse_blanks(table: Table, columns: Mapping[str, Column], names: Sequence[str]) -> None:
+    """Refuse values that differ only in blanks around them, since nobody can tell whether they are the same.
+
+    Args:
+        table: The table, for the message.
+        columns: The columns.
+        names: The columns to look at.
+
+    Raises:
+        InputError: A column has "x" and "x ".
+    """
+    for name in names:
+        values = columns[name]
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+            continue
+        seen: dict[str, str] = {}
+        for row, value in enumerate(values):
+            text = str(value)
+            if seen.setdefault(text.strip(), text) != text and not is_missing(text):
+                raise InputError(
+                    f"{table.name}: expected one spelling in column {name!r}, got {seen[text.strip()]!r} and {text!r} "
+                    f"({table.place(row)}), which differ only in blanks; remove the blanks"
+                )
 
 
-def _check_header(path: Path, header: list[str]) -> None:
-    if not header:
-        raise InputError(f"{path.name}: expected a header line with column names, got an empty file")
-    if all(_number(name) == _number(name) for name in header) and header != [str(i) for i in range(len(header))]:
-        raise InputError(
-            f"{path.name}: expected a header line with column names, got numbers ({listed(header)}); add it"
-        )
-    _check_names(path, header)
+def refuse_nameless_clients(table: Table, column: str) -> None:
+    """Refuse a client that has no name.
 
-
-def _check_names(path: Path, names: list[str]) -> None:
-    if "" in names:
-        raise InputError(
-            f"{path.name}: expected a name for every column, got none for column {names.index('') + 1}; "
-            "name it, or remove it if it only numbers the rows"
-        )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"{path.name}: expected different column names, got {listed(twice)} twice; rename one")
-
-
-def _read_npz(path: Path, target: str | None, client: str | None, _: Sequence[str] | None) -> Table:
-    try:
-        arrays = read_npz(path)
-    except ValueError as error:
-        raise InputError(
-            f"{path.name}: expected an NPZ file without Python objects, got {error}; save it again"
-        ) from error
-    target, owner = "y" if target is None else target, client or "client"
-    needed = ["x", *([target] if target else []), *([client] if client else [])]
-    missing = [name for name in needed if name not in arrays]
-    if missing:
-        raise InputError(
-            f"{path.name}: expected arrays {listed(needed)}, got {listed(list(arrays)) or 'none'}; "
-            f"add {listed(missing)} or correct data.target or data.client"
-        )
-    x = arrays["x"]
-    if x.ndim != 2 or x.dtype.kind not in "fiub" or 0 in x.shape:
-        raise InputError(f"{path.name}: expected x as rows x features of numbers, got shape {x.shape} of {x.dtype}")
-    names = arrays.get("feature_names", np.array([f"x{i}" for i in range(x.shape[1])]))
-    lengths = {"feature_names": (names, x.shape[1])}
-    lengths |= {key: (arrays[key], len(x)) for key in (target, owner) if key in arrays and target}
-    for key, (array, length) in lengths.items():
-        if array.shape != (length,):
-            raise InputError(f"{path.name}: expected {length} values in {key}, got shape {array.shape}; x is {x.shape}")
-    _check_names(path, [str(name) for name in names])
-    return Table(
-        path=path,
-        feature_names=tuple(str(name) for name in names),
-        features=tuple(x.T),
-        target_name=target,
-        targets=_texts(arrays[target]) if target else (),
-        clients=_texts(arrays[owner]) if target and owner in arrays else None,
-        lines=None,
-        rows=len(x),
-        named="feature_names" in arrays,
-    )
-
-
-READERS: dict[str, Callable[[Path, str | None, str | None, Sequence[str] | None], Table]] = {
-    ".csv": _read_csv,
-    ".tsv": _read_csv,
-    ".txt": _read_csv,
-    ".parquet": _read_parquet,
-    ".pq": _read_parquet,
-    ".npz": _read_npz,
-}
+    Raises:
+        InputError: A row has no client. The message names the line.
+    """
+    for row, value in enumerate(table.clients or ()):
+        if is_missing(value):
+            got = f"{value!r}" if value else "nothing"
+            raise InputError(
+                f"{table.name}: expected a client in column {column!r}, got {got} on {table.place(row)}; "
+                "fill in the name or remove the row"
+            )

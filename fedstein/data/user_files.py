@@ -1,40 +1,60 @@
-"""Files of the user: CSV with a header line, Parquet, or NPZ (x, y and optionally client and feature_names)."""
+"""Files of the user as a dataset: CSV with a header line, Parquet, or NPZ (x, y and optionally client, feature_names)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedstein.data.dataset import TASKS, Dataset, fixed_split, validate
-from fedstein.data.labels import codes, is_integer, is_missing, is_number, known_targets, labels
+from fedstein.data.column_counts import ColumnCounts, add_counts, category_names, count_columns
+from fedstein.data.dataset import Dataset, fixed_split, validate
+from fedstein.data.encoding import Encoding, choose_encoding, known_categories
+from fedstein.data.file_sets import Paths, expand, owners_of
+from fedstein.data.labels import codes, known_targets
+from fedstein.data.labels import labels as labels_of
+from fedstein.data.read_files import read_table
 from fedstein.data.scaling import pooled, scale_rows, unscaled
-from fedstein.data.table import Table, numbers, read_table
+from fedstein.data.table import Table, listed, numbers, same_columns
+from fedstein.data.tasks import choose_task
 from fedstein.errors import InputError
-
-MOST_LABELS = 50  # with more distinct numbers than this, the task is a regression
 
 
 def load_file(
-    path: str | Path,
+    path: Paths,
     *,
     target: str | None = None,
     client: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    categories: Mapping[str, Sequence[Any]] | Sequence[str] | None = None,
+    missing: str | None = None,
+    coding: str | None = None,
+    labels: Sequence[str | int] | None = None,
     task: str | None = None,
+    model_task: str | None = None,
     test_path: str | Path | None = None,
     test_fraction: float = 0.2,
     standardize: bool = True,
 ) -> Dataset:
-    """Load a dataset from a file. The split and the scaling depend on the rows alone, not on a seed.
+    """Load a dataset from one file or several. The split and the scaling depend on the rows alone, not on a seed.
 
     Args:
-        path: A CSV, Parquet or NPZ file.
+        path: A CSV, Parquet or NPZ file, a folder, a pattern, or a list of these. Each of several files is a client.
         target: The column to predict; by default the last one, or the array y of an NPZ file.
         client: The column that names the client of each row, if there is one.
+        features: The columns to predict from, in this order; by default all others.
+        drop: Columns that are not used.
+        categories: The categories of columns, or the columns whose categories are to be found. Text is a category
+            in any case.
+        missing: What to do with missing values: None refuses them; "mean", "mode", "indicator".
+        coding: "one-hot" or "reference", see ``fedstein.data.encoding``.
+        labels: The labels of a classification in the order of the classes; by default those of the rows, sorted.
         task: "classification" or "regression"; by default the targets decide.
-        test_path: A second file with the test rows.
-        test_fraction: The share of rows that become test rows if there is no second file.
+        model_task: The task of the model that was chosen, which decides where the targets could be either.
+        test_path: A further file with the test rows.
+        test_fraction: The share of rows that become test rows if there is no such file.
         standardize: Whether to scale features (and regression targets) by their mean and sd over the training rows.
 
     Returns:
@@ -45,94 +65,192 @@ def load_file(
     """
     if not test_path and not 0 < test_fraction < 1:
         raise InputError(f"expected data.test_fraction between 0 and 1, got {test_fraction}; 0.2 is usual")
-    table = read_table(path, target=target, client=client)
-    if test_path and Path(test_path).expanduser().resolve() == table.path.resolve():
-        raise InputError(
-            f"expected test rows that are not training rows, got data.test_path and data.path both {table.path.name}; "
-            "name another file, or leave data.test_path out to hold rows back"
-        )
-    held_out = read_table(test_path, target=table.target_name, features=table.feature_names) if test_path else None
-    task = _task(table, task)
-    if task == "classification":
-        label_names, classes = codes(labels(table))
-        y: np.ndarray = classes.astype(np.int32)
-    else:
-        label_names, y = (), numbers(table.targets, table, table.target_name)
-    client_names, owners = codes(table.clients) if table.clients is not None else ((), None)
+    files = expand(path)
+    tables = _read_tables(files, target, client, features, drop or ())
+    names = same_columns(tables) if features is None else tuple(features)
+    target = tables[0].target_name
+    held_out = _read_test(test_path, files, target, names)
+    task = choose_task(tables, task, labels, model_task)
+    label_names, y = _targets(tables, task, labels)
+    client_names, owners = owners_of(tables, files)
+    train, test = _split(y, owners, task, None if held_out else test_fraction)
+    encoding = _encoding(tables, names, train, features, known_categories(categories), missing, coding)
+    raw = np.concatenate([encoding.encode(table) for table in tables])
+    train_raw, train_y = raw[train], y[train]
     if held_out is None:
-        strata = (classes if task == "classification" else np.zeros(len(y), np.int64)) * (len(client_names) + 1)
-        train, test = fixed_split(strata + (0 if owners is None else owners), test_fraction)
-        train_raw, test_raw, train_y, test_y = table.x[train], table.x[test], y[train], y[test]
-        owners = owners[train] if owners is not None else None
+        test_raw, test_y = raw[test], y[test]
     else:
-        train_raw, train_y = table.x, y
-        test_raw = held_out.columns(table.feature_names)
         known = label_names if task == "classification" else None
+        test_raw = encoding.encode(held_out)
         test_y = known_targets(held_out, known, "remove the row or add such rows to the training file")
-    _check_not_empty(table, train_raw, test_raw)
-    targets = train_y if task == "regression" else None
-    scaling = pooled(train_raw, targets) if standardize else unscaled(train_raw.shape[1])
+    name = tables[0].name if len(tables) == 1 else f"{len(tables)} files"
+    if len(train_raw) == 0 or len(test_raw) == 0:
+        raise InputError(
+            f"{name}: expected training and test rows, got {len(train_raw)} and {len(test_raw)}; "
+            "give more rows or change data.test_fraction"
+        )
+    scaling = unscaled(raw.shape[1])
+    if standardize:
+        scaling = pooled(train_raw, train_y if task == "regression" else None)
     train_x, train_y = scale_rows(train_raw, train_y, scaling)
     test_x, test_y = scale_rows(test_raw, test_y, scaling)
     return validate(
         Dataset(
-            name=table.path.name,
+            name=name,
             task=task,
             train_x=train_x,
             train_y=train_y,
             test_x=test_x,
             test_y=test_y,
             classes=len(label_names),
-            feature_names=table.feature_names,
+            feature_names=encoding.feature_names,
             mean=scaling.mean,
             scale=scaling.scale,
             target_mean=scaling.target_mean,
             target_scale=scaling.target_scale,
             label_names=label_names,
-            target_name=table.target_name,
+            target_name=target,
             client_names=client_names,
-            client_of_row=owners,
+            client_of_row=None if owners is None else owners[train],
+            encoding=encoding,
         )
     )
 
 
-def load_features(path: str | Path, feature_names: Sequence[str]) -> np.ndarray:
+def load_features(path: str | Path, feature_names: Sequence[str], encoding: Encoding | None = None) -> np.ndarray:
     """Read the raw features of rows to predict for.
 
     Args:
         path: A CSV, Parquet or NPZ file. It may have further columns.
-        feature_names: The columns to read.
+        feature_names: The columns to read, where there is no encoding.
+        encoding: How the columns of the run's own files were coded.
 
     Returns:
         Rows x features, float64, not scaled.
 
     Raises:
-        InputError: If a column is missing or a value is not a finite number.
+        InputError: If a column is missing, a value is not a finite number, or a category is unknown.
     """
+    if encoding is not None:
+        return encoding.encode(read_table(path, target="", features=encoding.names))
     return read_table(path, target="", features=feature_names).columns(tuple(feature_names))
 
 
-def _task(table: Table, task: str | None) -> str:
-    if task and task not in TASKS:
-        raise InputError(f"expected data.task to be 'classification' or 'regression', got {task!r}; or leave it out")
-    if task:
-        return task
-    distinct = {value for value in table.targets if not is_missing(value)}
-    integers = all(is_integer(value) for value in distinct)
-    numeric = integers or all(is_number(value) for value in distinct)
-    if (integers or not numeric) and len(distinct) <= MOST_LABELS:
-        return "classification"
-    if numeric:
-        return "regression"
-    raise InputError(
-        f"{table.path.name}: expected at most {MOST_LABELS} labels or numbers in column {table.target_name!r}, "
-        f"got {len(distinct)} different values, not all numbers; set data.target or data.task"
+def _read_tables(
+    files: Sequence[Path],
+    target: str | None,
+    client: str | None,
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+) -> list[Table]:
+    if features is not None and (not features or len(set(features)) < len(features)):
+        raise InputError(f"expected data.features to name columns, each once, got {list(features)}")
+    tables: list[Table] = []
+    for file in files:
+        table = read_table(file, target=target, client=client, features=features, drop=drop)
+        if features is not None and table.named:
+            if lacking := [name for name in features if name not in table.features]:
+                raise InputError(
+                    f"{table.name}: expected columns that are missing: {listed(lacking)} (data.features); add them to "
+                    "the file, or correct the names"
+                )
+        target = table.target_name  # what the first file's last column is called, all others must have
+        tables.append(table)
+    return tables
+
+
+def _read_test(path: str | Path | None, files: Sequence[Path], target: str, names: Sequence[str]) -> Table | None:
+    if not path:
+        return None
+    there = Path(path).expanduser()
+    if there.resolve() in {file.resolve() for file in files}:
+        raise InputError(
+            f"expected test rows that are not training rows, got data.test_path and data.path both {there.name}; "
+            "name another file, or leave data.test_path out to hold rows back"
+        )
+    return read_table(there, target=target, features=names)
+
+
+def _targets(
+    tables: Sequence[Table], task: str, given: Sequence[str | int] | None
+) -> tuple[tuple[str, ...], np.ndarray]:
+    if task == "regression":
+        return (), np.concatenate([numbers(table.targets, table, table.target_name) for table in tables])
+    if given:
+        known = tuple(str(label) for label in given)
+        remedy = "correct the label, remove the row, or add the label to data.labels"
+        return known, np.concatenate([known_targets(table, known, remedy) for table in tables])
+    names, classes = codes([label for table in tables for label in labels_of(table)])
+    return names, classes.astype(np.int32)
+
+
+def _split(
+    y: np.ndarray, owners: np.ndarray | None, task: str, fraction: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split rows so that every class of every client contributes its share, and every client keeps a training row."""
+    if fraction is None:
+        return np.arange(len(y)), np.arange(0)
+    classes = y.astype(np.int64) if task == "classification" else np.zeros(len(y), np.int64)
+    clients = 0 if owners is None else int(owners.max()) + 1
+    train, test = fixed_split(classes * (clients + 1) + (0 if owners is None else owners), fraction)
+    if owners is None:
+        return train, test
+    without = np.setdiff1d(np.unique(owners), owners[train])
+    if not len(without):
+        return train, test
+    back = np.array([test[owners[test] == client][0] for client in without])
+    return np.sort(np.concatenate([train, back])), np.setdiff1d(test, back)
+
+
+def _encoding(
+    tables: Sequence[Table],
+    names: Sequence[str],
+    train: np.ndarray,
+    features: Sequence[str] | None,
+    categories: Mapping[str, Sequence[str]],
+    missing: str | None,
+    coding: str | None,
+) -> Encoding:
+    """Every table counts its own columns; only the counts and sums decide, as if the tables were elsewhere."""
+    if unknown := [name for name in categories if name not in names]:
+        raise InputError(
+            f"data.categories: expected names of feature columns, got {unknown[0]!r}; the features are {listed(names)}"
+        )
+    parts = [count_columns(table, names, categories=categories) for table in tables]
+    if missing is None:
+        for table, part in zip(tables, parts, strict=True):
+            _refuse_missing(table, part, categories)
+    total, filling = add_counts(parts), None
+    if missing is not None:
+        starts = np.cumsum([0, *(table.rows for table in tables)])
+        inside = [train[(train >= a) & (train < b)] - a for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        values = missing == "mode"
+        filling = add_counts(
+            [
+                count_columns(table, names, categories=categories, rows=rows, values=values)
+                for table, rows in zip(tables, inside, strict=True)
+            ]
+        )
+    where = tables[0].name if len(tables) == 1 else f"{len(tables)} files"
+    return choose_encoding(
+        total,
+        training=filling,
+        named=features or (),
+        categories=categories,
+        missing=missing,
+        coding=coding,
+        where=where,
     )
 
 
-def _check_not_empty(table: Table, train: np.ndarray, test: np.ndarray) -> None:
-    if len(train) == 0 or len(test) == 0:
-        raise InputError(
-            f"{table.path.name}: expected training and test rows, got {len(train)} and {len(test)}; "
-            "give more rows or change data.test_fraction"
-        )
+def _refuse_missing(table: Table, counts: Mapping[str, ColumnCounts], known: Mapping[str, Sequence[str]]) -> None:
+    for name, each in counts.items():
+        if each.missing:
+            first = category_names(table.column(name, tuple(counts)), known.get(name, ())).index("")
+            found = str(table.column(name, tuple(counts))[first]).strip()
+            others = f" and in {each.missing - 1} other rows" if each.missing > 1 else ""
+            raise InputError(
+                f"{table.name}: expected a value in column {name!r}, got {repr(found) if found else 'nothing'} on "
+                f'{table.place(first)}{others}; fill it in, set data.missing to "mean", "mode" or "indicator", or leave '
+                f'the column out with data.drop = ["{name}"]'
+            )

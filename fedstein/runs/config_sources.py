@@ -143,9 +143,30 @@ def read_layers(
     return [*layers, ("the command line", flags)] if flags else layers
 
 
+def with_file_name(raw: Mapping[str, Any], below: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, Any]:
+    """Settings with ``data.path`` and no ``data.name`` are about a file of the user.
+
+    Args:
+        raw: A nested config, or one layer of it.
+        below: The other layers, any of which may name the data.
+
+    Returns:
+        The settings, with ``data.name = "file"`` where they have a path and nothing names the data.
+    """
+    data = raw.get("data")
+    if not isinstance(data, Mapping) or not data.get("path"):
+        return raw
+    sections = [each.get("data") for each in (raw, *below)]
+    if any(isinstance(section, Mapping) and "name" in section for section in sections):
+        return raw
+    return {**raw, "data": {"name": "file", **data}}
+
+
 def as_layers(raw: Mapping[str, Any] | Sequence[Layer]) -> list[Layer]:
-    """A plain config as the only layer; layers as they are."""
-    return [("the settings", raw)] if isinstance(raw, Mapping) else list(raw)
+    """A plain config as the only layer; layers as they are. A path without a name means a file."""
+    layers: list[Layer] = [("the settings", raw)] if isinstance(raw, Mapping) else list(raw)
+    every = [layer for _, layer in layers]
+    return [(name, with_file_name(layer, every)) for name, layer in layers]
 
 
 def combine(layers: Sequence[Layer]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fedstein.inference.methods import METHODS
 from fedstein.models import MODELS, Model
 from fedstein.runs.build import build_evaluation, build_model, program_in, refuse_too_large, round_context, structure_of
 from fedstein.runs.config import Config
+from fedstein.runs.config_sources import with_file_name
 from fedstein.runs.defaults import Facts
 from fedstein.runs.jax_setup import release_programs
 from fedstein.runs.suitability import refuse_unsuitable
@@ -74,11 +75,18 @@ class PreparedRun(NamedTuple):
 
 def load_dataset(raw: Mapping[str, Any]) -> data.Dataset:
     """The dataset that the ``[data]`` of a raw or resolved config names, with targets as its model takes them."""
-    settings = raw.get("data", {})
+    settings = with_file_name(raw).get("data", {})
     name = settings.get("name", "covertype")
     keys = data.DATASETS[name].keys if name in data.DATASETS else ()
-    dataset = data.load(name, **{key: settings[key] for key in keys if key in settings})
+    dataset = data.load(name, task_of_model(raw), **{key: settings[key] for key in keys if key in settings})
     return data.with_counts(dataset) if dataset.task == "regression" and expects_counts(raw) else dataset
+
+
+def task_of_model(raw: Mapping[str, Any]) -> str | None:
+    """The task of the model that a raw or resolved config names; None where it names none."""
+    section = raw.get("model")
+    kind = section.get("kind") if isinstance(section, Mapping) else None
+    return MODELS[kind].task if isinstance(kind, str) and kind in MODELS else None
 
 
 def expects_counts(raw: Mapping[str, Any]) -> bool:

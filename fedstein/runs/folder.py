@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedstein.data import Dataset, Scaling, with_scaling
+from fedstein.data.encoding import Encoding
 from fedstein.errors import InputError
 from fedstein.federation.engine import ClientInfo
 from fedstein.federation.records import RoundRecord
@@ -246,6 +247,18 @@ class RunFolder:
         target = (float(facts["target_mean"]), float(facts["target_scale"]))
         return Scaling(np.array(facts["mean"], np.float64), np.array(facts["scale"], np.float64), *target)
 
+    def encoding(self) -> Encoding | None:
+        """How the columns of the user's files became the features; None where the features are columns themselves.
+
+        Raises:
+            InputError: ``data.json`` is damaged.
+        """
+        columns = self.data_facts().get("columns")
+        try:
+            return None if columns is None else Encoding.from_json(columns)
+        except (TypeError, KeyError):
+            raise InputError(f"{self.path / 'data.json'} is damaged: expected the coding of columns") from None
+
     def data_facts(self) -> dict[str, Any]:
         facts = read_json(self.path / "data.json", "the description of the data")
         kinds = {
@@ -312,4 +325,5 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "sha256": data_checksum(dataset),
         "train_rows": len(dataset.train_x),
         "test_rows": len(dataset.test_x),
+        **({} if dataset.encoding is None else {"columns": dataset.encoding.to_json()}),
     }

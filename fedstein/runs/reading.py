@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstein.data import Dataset
+from fedstein.data.file_sets import expand
 from fedstein.runs.config import Config, check_names, check_section, resolve
-from fedstein.runs.config_sources import Layer, combine
+from fedstein.runs.config_sources import Layer, as_layers, combine
 from fedstein.runs.federate import facts_of, load_dataset
 
 
@@ -36,16 +37,45 @@ def resolve_layers(layers: Sequence[Layer], load: Callable[[Mapping[str, Any]], 
     raw = combine(layers)
     check_names(raw)
     check_section("data", raw.get("data", {}))
-    layers = [(name, with_absolute_paths(layer)) for name, layer in layers]
-    dataset = load(combine(layers))
-    if dataset.target_name:  # a file: what was found out about it is spelt out
-        layers.append(("the data", {"data": {"target": dataset.target_name, "task": dataset.task}}))
+    layers = as_layers([(name, with_absolute_paths(layer)) for name, layer in layers])
+    raw = combine(layers)
+    dataset = load(raw)
+    if found := spelt_out(dataset, raw.get("data", {})):
+        layers.append(("the data", {"data": found}))
     config, notes = resolve(layers, facts_of(dataset))
     return ReadConfig(config, dataset, notes)
 
 
 def with_absolute_paths(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Make the paths in ``[data]`` absolute, so that the run can be resumed from any folder."""
+    """List the files of ``[data]`` with absolute paths, so that the run can be resumed from any folder."""
     data = raw.get("data", {})
-    whole = {key: str(Path(data[key]).expanduser().absolute()) for key in ("path", "test_path") if data.get(key)}
+    whole: dict[str, Any] = {}
+    if isinstance(test := data.get("test_path"), str) and test:
+        whole["test_path"] = str(Path(test).expanduser().absolute())
+    if data.get("path"):
+        files = [str(file) for file in expand(data["path"])]
+        whole["path"] = files[0] if len(files) == 1 else files
     return {**raw, "data": {**data, **whole}} if whole else raw
+
+
+def spelt_out(dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found out about the user's own files, for ``[data]`` of the config.
+
+    Args:
+        dataset: The dataset.
+        settings: ``[data]`` as the user wrote it.
+
+    Returns:
+        The keys that the run folder spells out: target, task, columns, categories and labels. Empty for other data.
+    """
+    if not dataset.target_name:
+        return {}
+    found: dict[str, Any] = {"target": dataset.target_name, "task": dataset.task}
+    if settings.get("name") != "file" or dataset.encoding is None:
+        return found
+    found["features"] = list(dataset.encoding.names)
+    if dataset.encoding.categories:
+        found["categories"] = dataset.encoding.categories
+    if dataset.label_names:
+        found["labels"] = list(dataset.label_names)
+    return found

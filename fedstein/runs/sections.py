@@ -32,12 +32,37 @@ class DataSettings(Settings):
 
     name: str = Field(
         "covertype",
-        description="A dataset of `fedstein data list`; `file` for your own, `nodes` for rows that stay on nodes.",
+        description="A dataset of `fedstein data list`; `file` for your own (also where `path` is set), `nodes` for "
+        "rows that stay on nodes.",
     )
-    path: str | None = Field(None, description="The file with the rows: CSV, Parquet (extra `parquet`) or NPZ.")
+    path: str | list[str] | None = Field(
+        None,
+        description="Your own files: CSV, Parquet (extra `parquet`) or NPZ; a file, a folder, a pattern, or a list. "
+        "Of several files each is a client.",
+    )
     target: str | None = Field(None, description="The column to predict; in a file the last one unless it is named.")
-    features: list[str] | None = Field(None, description="The columns that the file of every node has.")
-    labels: list[str | int] | None = Field(None, description="Every label that a node may have; a regression has none.")
+    features: list[str] | None = Field(
+        None, description="The columns to predict from; in files all others unless some are named."
+    )
+    drop: list[str] | None = Field(None, description="Columns of the files that are not used.")
+    categories: dict[str, list[str | int | float | bool]] | list[str] | None = Field(
+        None,
+        description="The categories of each column that has some, or the columns whose categories are to be found. "
+        "Text columns of files are categories in any case.",
+    )
+    coding: Literal["one-hot", "reference"] | None = Field(
+        None,
+        description="How categories become numbers: a 0/1 column for each, or for each but the first, which is then "
+        "what the others are compared with.",
+    )
+    missing: Literal["mean", "mode", "indicator"] | None = Field(
+        None,
+        description="What a missing value becomes: the mean of the training rows, their most frequent value, or the "
+        "mean with a further column that says where it is missing. Refused unless set.",
+    )
+    labels: list[str | int] | None = Field(
+        None, description="Every label in the order of the classes; a regression has none. In files found unless given."
+    )
     client: str | None = Field(None, description="The column that names the owner of each row.")
     task: Literal["classification", "regression"] | None = Field(
         None, description="What the target is; found out from the target or the labels unless it is given."

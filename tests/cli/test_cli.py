@@ -287,7 +287,7 @@ def test_help_and_version_are_quick_because_nothing_heavy_is_imported():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a,b,label\n" + "1,2,0\n3,nan,1\n" * 30, ["finite", "'b'"]),
+        ("a,b,label\n" + "1,2,0\n3,nan,1\n" * 30, ["a value", "'b'"]),
         ("a,b,label\n" + "1,2,0\n3,oops,1\n" * 30, ["'b'", "oops"]),
         ("a,b,label\n", ["row"]),
         ("", []),

@@ -19,7 +19,7 @@ def write(folder: Path, text: str, name: str = "my.csv") -> Path:
 
 
 def table(rows: int = 40, label: str = "yn") -> str:
-    lines = [f"{i},{i * 2.5},{i % 2},site{i % 4},{label[i % len(label)]}" for i in range(rows)]
+    lines = [f"{i + 0.25},{i * 2.5},{i % 2},site{i % 4},{label[i % len(label)]}" for i in range(rows)]
     return "\n".join(["a,b,flag,site,target", *lines]) + "\n"
 
 
@@ -34,11 +34,11 @@ def test_csv_with_clients_and_string_labels(tmp_path: Path) -> None:
     assert got.feature_names == ("a", "b", "flag")
     assert (len(got.train_y), len(got.test_y)) == (32, 8)
     assert got.client_names == ("site0", "site1", "site2", "site3")
-    a = raw(got, got.train_x)[:, 0]
+    a = raw(got, got.train_x)[:, 0] - 0.25
     assert got.client_of_row is not None
     assert np.array_equal(got.client_of_row, a % 4)
     assert np.array_equal(got.train_y, 1 - a % 2)
-    assert sorted([*a, *raw(got, got.test_x)[:, 0]]) == list(range(40))
+    assert sorted([*a, *(raw(got, got.test_x)[:, 0] - 0.25)]) == list(range(40))
     assert [len(shard) for shard in data.partition(got, "given", clients=None, seed=0)] == [8] * 4
 
 
@@ -53,26 +53,29 @@ def test_standardised_with_training_rows_and_binary_left_alone(tmp_path: Path) -
 
 
 def test_target_by_name_and_task_found(tmp_path: Path) -> None:
-    path = write(tmp_path, "y,a\n" + "\n".join(f"{i * 0.37},{i}" for i in range(30)))
+    path = write(tmp_path, "y,a\n" + "\n".join(f"{i * 0.37},{i}" for i in range(15)))
     got = data.load("file", path=path, target="y")
     assert got.task == "regression"
     assert got.classes == 0
     np.testing.assert_allclose([got.train_y.mean(), got.train_y.std()], [0, 1], atol=1e-6)
     back = got.test_y * got.target_scale + got.target_mean
     np.testing.assert_allclose(back, raw(got, got.test_x)[:, 0] * 0.37, atol=1e-5)
-    integers = data.load("file", path=path, target="a")
-    assert integers.task == "classification"
-    assert integers.classes == 30
+    with pytest.raises(
+        InputError, match="'a' has 15 different integers, which could be labels or numbers; set data.task"
+    ):
+        data.load("file", path=path, target="a")
+    assert data.load("file", path=path, target="a", task="classification").classes == 15
+    assert data.load("file", model_task="regression", path=path, target="a").task == "regression"
     assert data.load("file", path=path, target="a", task="regression").task == "regression"
 
 
 def test_integer_labels_sort_as_numbers(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,y\n" + "\n".join(f"{i},{(10, 9, -1)[i % 3]}" for i in range(30)))
+    path = write(tmp_path, "a,y\n" + "\n".join(f"{i}.5,{(10, 9, -1)[i % 3]}" for i in range(30)))
     assert data.load("file", path=path).label_names == ("-1", "9", "10")
 
 
 def test_split_is_fixed_and_stratified(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,y\n" + "\n".join(f"{i},{int(i % 10 == 0)}" for i in range(100)))
+    path = write(tmp_path, "a,y\n" + "\n".join(f"{i}.5,{int(i % 10 == 0)}" for i in range(100)))
     one, two = data.load("file", path=path), data.load("file", path=path)
     assert np.array_equal(one.test_x, two.test_x)
     assert np.bincount(one.test_y).tolist() == [18, 2]
@@ -136,7 +139,7 @@ def test_csv_errors_are_one_clear_line(tmp_path: Path, text: str, options: dict[
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         data.load("file", path=tmp_path / "none.csv")
-    with pytest.raises(InputError, match="a folder"):
+    with pytest.raises(InputError, match="data files .* in the folder .*, got none"):
         data.load("file", path=tmp_path)
     with pytest.raises(InputError, match=r"ends in .csv, .parquet or .npz"):
         data.load("file", path=write(tmp_path, "x", "data.xlsx"))
@@ -152,7 +155,7 @@ def npz(folder: Path, **arrays: Any) -> Path:
 
 
 def test_npz(tmp_path: Path) -> None:
-    x = np.arange(60.0).reshape(30, 2)
+    x = np.arange(60.0).reshape(30, 2) + 0.5
     path = npz(tmp_path, x=x, y=np.arange(30) % 3, client=np.arange(30) % 2, feature_names=np.array(["p", "q"]))
     got = data.load("file", path=path)
     assert got.feature_names == ("p", "q")

@@ -26,7 +26,7 @@ CONTRADICTIONS = [
     (["algorithm.kind=fedavg", "algorithm.epsilon=0.1"], ["algorithm.epsilon", "'fedavg'", "'dsvgd'"]),
     (["sites.rank=3"], ["sites.rank", "sites.structure is 'full'", "'eigen'"]),
     (["evaluate.fraction=0.3"], ["evaluate.fraction", "evaluate.where is 'server'", "'clients'"]),
-    (["data.path=x.csv"], ["data.path", "data.name is 'covertype'", "'file'"]),
+    (["data.name=covertype", "data.path=x.csv"], ["data.path", "data.name is 'covertype'", "'file'"]),
     (["engine.patience=3.0"], ["engine.patience", "engine.kind is 'local'", "'flower'"]),
     (["model.hidden=[3]"], ["model.hidden", "model.kind is 'blr' by default", "'bnn_classifier'"]),
     (

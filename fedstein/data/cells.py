@@ -1,0 +1,50 @@
+"""What a single cell of a file holds: nothing, a number, a date, or text."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+LARGEST = 1e30  # larger numbers are rejected, because float32 arithmetic on them overflows
+MISSING = frozenset(("", "na", "n/a", "nan", "<na>", "nat", "null", "none", "?"))
+_DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})"
+_DATE = re.compile(_DAY + r"([T ]\d{1,2}:\d{2}.*)?")
+
+
+def is_missing(value: str) -> bool:
+    """Tell whether a cell has no value: it is empty, or says NA, NaN, null, None or ?."""
+    return value.strip().lower() in MISSING
+
+
+def is_number(value: str) -> bool:
+    """Tell whether a cell holds a finite number."""
+    return bool(np.isfinite(as_number(value)))
+
+
+def as_number(value: str) -> float:
+    """Return the number in a cell; NaN where there is none."""
+    try:
+        return float(value)
+    except ValueError:
+        return float("nan")
+
+
+def is_infinite(value: str) -> bool:
+    """Tell whether a cell holds an infinite number."""
+    return bool(np.isinf(as_number(value)))
+
+
+def is_integer(value: str) -> bool:
+    """Tell whether a cell holds an integer that float64 represents exactly."""
+    return is_number(value) and float(value).is_integer() and abs(float(value)) < 2**53
+
+
+def is_date(value: str) -> bool:
+    """Tell whether a cell holds a date, with or without a time: 2024-05-31, 31.5.2024, 2024/05/31 12:00."""
+    return _DATE.fullmatch(value.strip()) is not None
+
+
+def normalised_label(value: str) -> str:
+    """Normalise the spelling of a label or category: "1", "1.0" and " 1 " are the same one."""
+    return str(int(float(value))) if is_integer(value) else value.strip()
