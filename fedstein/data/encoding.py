@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstein.data.column_counts import MOST_CATEGORIES, ColumnCounts, category_names, read_cells
 from fedstein.data.cells import LARGEST, normalised_label
+from fedstein.data.column_counts import MOST_CATEGORIES, ColumnCounts, category_names, read_cells
 from fedstein.data.labels import codes
 from fedstein.data.table import Column, Table, listed, refuse_odd_numbers
 from fedstein.errors import InputError

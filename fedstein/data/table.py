@@ -1,7 +1,7 @@
 """A table: named columns of numbers or text, with the target and the client of each row. Error messages name the place.
 
-``read_files.read_table`` makes a table from a file, and ``table_of`` from columns that are in memory, such as those of a
-DataFrame. What follows is the same for both:
+``read_files.read_table`` makes a table from a file, and ``table_of`` from columns in memory, such as a DataFrame's.
+What follows is the same for both:
 
     tables = [table_of("clinic a", columns_a, target="ill"), table_of("clinic b", columns_b, target="ill")]
     same_columns(tables)                                             # columns are aligned by name, or refused

@@ -1,8 +1,9 @@
-"""Files of the user as a dataset: CSV with a header line, Parquet, or NPZ (x, y and optionally client, feature_names)."""
+"""Files of the user as a dataset: CSV with a header line, Parquet, or NPZ (x, y, optionally client, feature_names)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +149,12 @@ def _read_tables(
     tables: list[Table] = []
     for file in files:
         table = read_table(file, target=target, client=client, features=features, drop=drop)
-        if features is not None and table.named:
-            if lacking := [name for name in features if name not in table.features]:
-                raise InputError(
-                    f"{table.name}: expected columns that are missing: {listed(lacking)} (data.features); add them to "
-                    "the file, or correct the names"
-                )
+        lacking = [name for name in features or () if name not in table.features]
+        if lacking and table.named:
+            raise InputError(
+                f"{table.name}: expected columns that are missing: {listed(lacking)} (data.features); add them to the "
+                "file, or correct the names"
+            )
         target = table.target_name  # what the first file's last column is called, all others must have
         tables.append(table)
     return tables
@@ -223,7 +224,7 @@ def _encoding(
     total, filling = add_counts(parts), None
     if missing is not None:
         starts = np.cumsum([0, *(table.rows for table in tables)])
-        inside = [train[(train >= a) & (train < b)] - a for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        inside = [train[(train >= a) & (train < b)] - a for a, b in pairwise(starts)]
         values = missing == "mode"
         filling = add_counts(
             [
@@ -251,6 +252,6 @@ def _refuse_missing(table: Table, counts: Mapping[str, ColumnCounts], known: Map
             others = f" and in {each.missing - 1} other rows" if each.missing > 1 else ""
             raise InputError(
                 f"{table.name}: expected a value in column {name!r}, got {repr(found) if found else 'nothing'} on "
-                f'{table.place(first)}{others}; fill it in, set data.missing to "mean", "mode" or "indicator", or leave '
-                f'the column out with data.drop = ["{name}"]'
+                f'{table.place(first)}{others}; fill it in, set data.missing to "mean", "mode" or "indicator", or '
+                f'leave the column out with data.drop = ["{name}"]'
             )

@@ -55,6 +55,8 @@ def annotation_text(annotation: Any) -> str:
         return " or ".join(annotation_text(inner) for inner in arguments if inner is not NoneType)
     if origin is list:
         return f"list of {annotation_text(arguments[0])}"
+    if origin is dict:
+        return "lists by column"
     if origin is Literal:
         return ", ".join(value_text(choice) for choice in arguments)
     return WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))

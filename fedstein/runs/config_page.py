@@ -26,7 +26,7 @@ import path of a part of your own, such as `"my_package.my_module:my_scheme"`.
 
 
 SEE = {
-    "data": "Files of your own are in [guide.md](guide.md), rows that stay on nodes in [deploy.md](deploy.md).",
+    "data": "Files of your own are in [own-data.md](own-data.md), rows that stay on nodes in [deploy.md](deploy.md).",
     "sites": "[sites.md](sites.md) says what sites are and when reports renew them.",
     "selection": "[method.md](method.md#drawing-rules) has the drawing rules.",
     "engine": "[deploy.md](deploy.md) is about nodes, [speed.md](speed.md) about threads and devices.",

@@ -94,6 +94,8 @@ RULES: tuple[Rule, ...] = (
          "A file without test rows of its own gives a fifth of its rows to the test."),
     Rule("data.standardize", lambda d: "standardize" in d.dataset.keys, True,
          "Columns of users' files have any scale, and the priors expect inputs of about unit size."),
+    Rule("data.coding", lambda d: "coding" in d.dataset.keys and bool(d["data.categories"]), "one-hot",
+         "A 0/1 column for each category needs no choice of a category that the others are compared with."),
     Rule("model.kind", lambda d: d.facts.traits is not None, CUSTOM,
          "A model that is passed to fedstein.fit has no name in the registry."),
     Rule("model.kind", lambda d: d.facts.task == "regression", "bnn_regressor",

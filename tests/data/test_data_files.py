@@ -61,7 +61,7 @@ def test_target_by_name_and_task_found(tmp_path: Path) -> None:
     back = got.test_y * got.target_scale + got.target_mean
     np.testing.assert_allclose(back, raw(got, got.test_x)[:, 0] * 0.37, atol=1e-5)
     with pytest.raises(
-        InputError, match="'a' has 15 different integers, which could be labels or numbers; set data.task"
+        InputError, match=r"'a' has 15 different integers, which could be labels or numbers; set data.task"
     ):
         data.load("file", path=path, target="a")
     assert data.load("file", path=path, target="a", task="classification").classes == 15
@@ -139,7 +139,7 @@ def test_csv_errors_are_one_clear_line(tmp_path: Path, text: str, options: dict[
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         data.load("file", path=tmp_path / "none.csv")
-    with pytest.raises(InputError, match="data files .* in the folder .*, got none"):
+    with pytest.raises(InputError, match=r"data files .* in the folder .*, got none"):
         data.load("file", path=tmp_path)
     with pytest.raises(InputError, match=r"ends in .csv, .parquet or .npz"):
         data.load("file", path=write(tmp_path, "x", "data.xlsx"))
