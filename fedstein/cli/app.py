@@ -89,7 +89,7 @@ def run(
 
 @app.command(cls=PlainHelp)
 def compare(
-    config: ConfigFile = None,
+    inputs: Inputs = None,
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -127,7 +127,7 @@ def compare(
     """
     from fedstein.cli.compare import compare_settings
 
-    compare_settings(over or [], config, settings or [], seed, preset, seeds, fair, jobs, out, quiet)
+    compare_settings(over or [], *split_inputs(inputs, settings), seed, preset, seeds, fair, jobs, out, quiet)
 
 
 @app.command(cls=PlainHelp)
