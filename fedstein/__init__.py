@@ -10,16 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedstein.api import fit
+    from fedstein.api import fit, resume
     from fedstein.errors import FedsteinError, InputError
     from fedstein.posterior import Posterior, load
     from fedstein.runs.callbacks import Callback
 
 __version__ = "0.2.0"
-__all__ = ["Callback", "FedsteinError", "InputError", "Posterior", "__version__", "fit", "load"]
+__all__ = ["Callback", "FedsteinError", "InputError", "Posterior", "__version__", "fit", "load", "resume"]
 
 _LAZY = {
     "fit": "fedstein.api",
+    "resume": "fedstein.api",
     "Posterior": "fedstein.posterior",
     "load": "fedstein.posterior",
     "Callback": "fedstein.runs.callbacks",

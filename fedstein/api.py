@@ -1,39 +1,53 @@
-"""The short way in: a model and a list of client datasets give a posterior that can predict."""
+"""The short way in: a model and the clients' data give a posterior that can predict."""
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from fedstein.data import Dataset, refuse_no_counts, validate
+from fedstein.data.passed import Columns, read_clients, read_rows
+from fedstein.data.passed_dataset import as_dataset
 from fedstein.errors import InputError
 from fedstein.federation import protocol
-from fedstein.federation.evaluation import Evaluate, unmeasured
 from fedstein.models import MODELS, Model, ModelTraits, check_model
-from fedstein.posterior import Posterior, as_rows
-from fedstein.runs.build import build_evaluation, build_model, conclude, round_context
-from fedstein.runs.config import Layer, merge, resolve, unknown
+from fedstein.posterior import Posterior, load
+from fedstein.progress import show_progress
+from fedstein.runs import runner
+from fedstein.runs.build import conclude
+from fedstein.runs.callbacks import check_callbacks, notified
+from fedstein.runs.config import Config, Layer, merge, resolve, unknown
 from fedstein.runs.config_sources import combine
 from fedstein.runs.defaults import Facts
 from fedstein.runs.doubts import doubts
-from fedstein.runs.federate import federate
+from fedstein.runs.early_stopping import stop_reason
+from fedstein.runs.federate import PreparedRun, prepare_run
+from fedstein.runs.folder import RunFolder, refuse_used
+from fedstein.runs.kept_rows import write_rows
 from fedstein.runs.refining import refine_conclusion
 
-Client = tuple[np.ndarray, np.ndarray]
+OnRound = Callable[[Mapping[str, Any]], None]
+NO_COLUMNS = Columns()
 
 
 def fit(
     model: str | Model,
-    clients: Sequence[Client],
+    clients: Any,
     *,
-    test: Client | None = None,
+    target: str | None = None,
+    client: str | None = None,
+    test: Any = None,
     settings: Mapping[str, Any] | None = None,
-    on_round: Callable[[Mapping[str, Any]], None] | None = None,
+    out: str | Path | None = None,
+    progress: bool = False,
+    callbacks: Sequence[Any] = (),
+    on_round: OnRound | None = None,
+    early_stopping: int | None = None,
     **flat: Any,
 ) -> Posterior:
     """Train a posterior over clients' data in this process.
@@ -43,11 +57,22 @@ def fit(
     Args:
         model: The name of a model (``"blr"``, ``"linear"``, ``"poisson"``, ..., an import path), or a ``Model`` of your
             own (``fedstein.models.custom``).
-        clients: One (x, y) pair of arrays for each client.
-        test: Rows that give metrics in each round. Without them ``evaluate__where="clients"`` does, on rows that every
-            client holds out.
+        clients: A dict from names to clients, a list of clients, or one DataFrame with ``client=`` and ``target=``. A
+            client is a pair (x, y), x an array or a DataFrame, or a DataFrame with ``target=``. DataFrames are those of
+            pandas or Polars; their columns go by name, and their floats are cast to the precision of the run. Labels
+            may be of any type.
+        target: The column of the DataFrames that is to be predicted.
+        client: The column of one DataFrame that names the owner of each row.
+        test: Rows that give metrics in each round, in the form of a client. Without them ``evaluate__where="clients"``
+            does, on rows that every client holds out.
         settings: Settings of the config file, nested: ``{"selection": {"kind": "hip"}}``.
+        out: A new folder. It becomes a run folder like that of ``fedstein run``, so that the run can be resumed and
+            reported on; it then holds the rows too. Without it nothing is written.
+        progress: Whether to show a progress bar.
+        callbacks: Objects with the methods of ``fedstein.Callback``.
         on_round: Is called with the record of every round, a mapping with the keys of ``rounds.jsonl``.
+        early_stopping: After how many evaluations without a lower NLL on rows that clients hold out the run ends; short
+            for ``evaluate__patience``. The last record, and ``summary.json``, then say why (``stopped``).
         **flat: Settings with two underscores for the dot: ``selection__kind="hip"``, ``rounds=60``.
 
     Returns:
@@ -56,69 +81,157 @@ def fit(
     Raises:
         InputError: Rows, labels or settings are wrong; float64 arrays while JAX's x64 flag is off are, too; or the
             functions of a model of your own do not fit together (``fedstein.models.check_model``).
+        Interrupted: The user stopped a run that has a folder; ``fedstein.resume`` goes on with it.
     """
-    pairs = [as_client(pair, f"client {k}") for k, pair in enumerate(clients)]
-    if not pairs:
-        raise InputError("expected at least one client as (x, y), got none")
-    widths = {x.shape[1] for x, _ in pairs}
-    if len(widths) > 1:
-        raise InputError(f"expected every client to have the same features, got {sorted(widths)} columns")
-    layers = gather(settings or {}, flat, model)
-    task = model.task if isinstance(model, Model) else MODELS[model].task
-    joined = as_dataset(pairs, as_client(test, "test") if test is not None else None, task, model)
-    facts = Facts(joined.task, joined.classes, len(pairs), features=joined.train_x.shape[1])
-    if isinstance(model, Model):
-        check_model(model, joined.train_x, joined.train_y, thorough=False)
-        traits = ModelTraits(target=model.target, whole_shard=model.whole_shard)
-        facts = facts._replace(traits=traits, dim=model.dim)
+    if early_stopping is not None:
+        if "evaluate__patience" in flat:
+            raise InputError("early_stopping is short for evaluate__patience; pass one of them")
+        flat = {**flat, "evaluate__patience": early_stopping}
+    precision = np.dtype(jnp.result_type(float))
+    check_callbacks(callbacks)
+    if out is not None:
+        refuse_used(Path(out))
+    passed = read_clients(clients, target, client, precision)
+    held = None if test is None else read_rows(test, passed.columns, "test", precision)
+    layers = gather(settings or {}, flat, model, passed.columns, out is not None)
+    own = model if isinstance(model, Model) else None
+    task = own.task if own is not None else MODELS[str(model)].task
+    dataset, labels = as_dataset(passed, held, task, own.classes if own is not None else None, precision)
+    facts = Facts(dataset.task, dataset.classes, len(passed.rows), features=dataset.train_x.shape[1])
+    if own is not None:
+        check_model(own, dataset.train_x, dataset.train_y, thorough=False)
+        facts = facts._replace(traits=ModelTraits(target=own.target, whole_shard=own.whole_shard), dim=own.dim)
     config, notes = resolve(layers, facts)
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    built = model if isinstance(model, Model) else build_model(config, widths.pop(), joined.classes, joined.task)
-    if built.target == "count" and test is not None:
-        refuse_no_counts(joined.test_y, "test")
-    federation = federate(config, built, split_like(joined, pairs))
-    by_clients = config.evaluate.where == "clients"
-    if by_clients and test is not None:
+    if config.evaluate.where == "clients" and test is not None:
         raise InputError("evaluate.where = 'clients' uses rows that each client holds out; leave test out")
-    evaluate: Evaluate = unmeasured
-    if by_clients or test is not None:
-        evaluate = build_evaluation(config, federation.model, federation.engine, joined)
-    context = round_context(config, federation.program, federation.engine, evaluate)
+    run = prepare_run(config, dataset, model=own)
+    with notified(callbacks, config.to_dict()) as told, show_progress(config.rounds, not progress) as shown:
+
+        def report(record: Mapping[str, Any]) -> None:
+            for each in (told.on_round, shown, on_round):
+                if each is not None:
+                    each(record)
+
+        if out is None:
+            posterior, summary = play_in_memory(run, report)
+        else:
+            summary = runner.start(run, Path(out), report, lambda folder: write_rows(folder.path, dataset))
+            posterior = load(out, model=own)
+        told.finish(summary)
+    refused = (summary.get("gaussian") or {}).get("refused")
+    if refused:
+        warnings.warn(refused, stacklevel=2)
+    features = passed.columns.features
+    return replace(posterior, labels=labels, features=features)
+
+
+def resume(
+    path: str | Path,
+    *,
+    model: Model | None = None,
+    progress: bool = False,
+    callbacks: Sequence[Any] = (),
+    on_round: OnRound | None = None,
+) -> Posterior:
+    """Go on with a run that was stopped, like ``fedstein resume``.
+
+    Args:
+        path: The run folder.
+        model: The model, where it is one of your own: a folder cannot hold it.
+        progress: Whether to show a progress bar.
+        callbacks: Objects with the methods of ``fedstein.Callback``.
+        on_round: Is called with the record of every further round.
+
+    Returns:
+        The posterior.
+
+    Raises:
+        InputError: The folder holds no run that can go on, or the model is missing.
+    """
+    folder, config = runner.open_run(Path(path))
+    if config.engine.precision != str(jnp.result_type(float)):
+        raise InputError(
+            f"{path} was run in {config.engine.precision}, but JAX's x64 flag is "
+            f"{'on' if jnp.result_type(float) == jnp.float64 else 'off'}; set jax.config.jax_enable_x64 accordingly"
+        )
+
+    def prepare(folder: RunFolder, config: Config) -> PreparedRun:
+        return runner.in_process(folder, config, model)
+
+    def note(done: int, changes: list[str]) -> None:
+        for change in changes:
+            warnings.warn(f"{change}: the result may differ in the last bits", stacklevel=3)
+
+    with notified(callbacks, config.to_dict()) as told, show_progress(config.rounds, not progress) as shown:
+
+        def report(record: Mapping[str, Any]) -> None:
+            for each in (told.on_round, shown, on_round):
+                if each is not None:
+                    each(record)
+
+        told.finish(runner.resume(folder, config, note, report, prepare))
+    return load(path, model=model)
+
+
+def play_in_memory(run: PreparedRun, on_round: OnRound) -> tuple[Posterior, dict[str, Any]]:
+    """Play all rounds without a folder.
+
+    Args:
+        run: The run.
+        on_round: Is called with the record of every round.
+
+    Returns:
+        The posterior, and what ``summary.json`` would say.
+    """
+    config, context, engine = run.config, run.context, run.engine
     last, records = protocol.first(context), []
     for state, record in protocol.play(context, last):
+        records.append(record)
+        if state.round < config.rounds and (reason := stop_reason(config.evaluate.patience, records)):
+            records[-1] = record = replace(record, stopped=reason)
         last = state
-        records.append(record.to_dict())
-        if on_round:
-            on_round(records[-1])
+        on_round(record.to_dict())
+        if record.stopped:
+            break
     method = context.method
-    found = conclude(method, last.server)
-    if found.refused:
-        warnings.warn(found.refused, stacklevel=2)
-    found, refined = refine_conclusion(config, federation.engine, last, found)
-    particles, each = federation.particles(found.server), None
-    if by_clients:
-        reading = evaluate(last.round, method.posterior(found.server), last.sites)
-        each = reading.by_client(federation.engine.clients)
-    return Posterior(
-        built,
-        particles,
-        records,
+    found, refined = refine_conclusion(config, engine, last, conclude(method, last.server))
+    each, end = None, runner.End()
+    if config.evaluate.where == "clients":
+        reading = run.evaluation(last.round, method.posterior(found.server), last.sites)
+        each, end = reading.by_client(engine.clients), runner.End(reading)
+    summary = runner.summarise(records, len(engine.clients), end) | runner.describe_conclusion(found, end)
+    lines = [record.to_dict() for record in records]
+    posterior = Posterior(
+        context.method.spec.model,
+        run.federation.particles(found.server),
+        lines,
         config,
         found.gaussian,
         each,
         sums=found.sums,
-        doubts=doubts(config, records, refined),
+        doubts=doubts(config, lines, refined),
+        client_names=tuple(info.name for info in engine.clients),
     )
+    return posterior, summary | ({"refined": refined} if refined is not None else {})
 
 
-def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Model) -> list[Layer]:
+def gather(
+    settings: Mapping[str, Any],
+    flat: Mapping[str, Any],
+    model: str | Model,
+    columns: Columns = NO_COLUMNS,
+    kept: bool = False,
+) -> list[Layer]:
     """Collect what was passed to ``fit`` as layers of a config.
 
     Args:
         settings: Nested settings.
         flat: Keyword arguments, with two underscores for the dot; they win over ``settings``.
         model: A model's name, or a model.
+        columns: The names of the target and client columns, which the config remembers.
+        kept: Whether the run has a folder.
 
     Returns:
         The layers for ``resolve``.
@@ -138,11 +251,15 @@ def gather(settings: Mapping[str, Any], flat: Mapping[str, Any], model: str | Mo
     layers: list[Layer] = [("settings", merge(settings, [])), ("the keyword arguments", keywords)]
     raw = combine(layers)
     for section, instead in NOT_HERE.items():
-        if section in raw:
+        if section in raw and not (kept and section == "checkpoint"):
             raise InputError(f"[{section}] has no meaning in fedstein.fit: {instead}")
     own = raw.get("model", {})
     here: dict[str, Any] = {
-        "data": {"name": "file"},
+        "data": {
+            "name": "file",
+            **({"target": columns.target} if columns.target else {}),
+            **({"client": columns.client} if columns.client else {}),
+        },
         "partition": {"kind": "given"},
         "engine": {"precision": str(jnp.result_type(float))},
     }
@@ -163,64 +280,5 @@ NOT_HERE = {
     "partition": "the clients are what you pass",
     "engine": "it runs in this process; set threads with the environment variable NPROC before JAX starts, and the "
     "precision with JAX's x64 flag",
-    "checkpoint": "it keeps everything in memory; use fedstein run for long work",
+    "checkpoint": "it keeps everything in memory; pass out=DIR for a run folder with checkpoints",
 }
-
-
-def as_client(pair: Any, name: str) -> Client:
-    """An (x, y) pair of arrays, checked."""
-    try:
-        x, y = pair
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: expected a pair (x, y), got {type(pair).__name__}") from None
-    x, y = as_rows(x, f"{name}: x"), np.asarray(y)
-    if len(x) == 0:
-        raise InputError(f"{name} has no rows; leave it out")
-    if y.shape != (len(x),):
-        raise InputError(f"{name}: expected {len(x)} targets, one a row, got shape {y.shape}")
-    if y.dtype.kind not in "biuf":
-        raise InputError(f"{name}: expected numbers as targets, got {y.dtype}; code the labels as 0, 1, ...")
-    return x, y
-
-
-def as_targets(y: np.ndarray, name: str, task: str) -> np.ndarray:
-    """Labels as integers, or targets as floats."""
-    if task == "regression":
-        return y.astype(jnp.result_type(float))
-    if not np.array_equal(y, y.astype(np.int64)):
-        raise InputError(f"{name}: expected integer labels 0, 1, ..., got {y.dtype} values")
-    return y.astype(np.int32)
-
-
-def as_dataset(rows: Sequence[Client], test: Client | None, task: str, model: str | Model) -> Dataset:
-    """All clients' rows as one validated dataset."""
-    x = np.concatenate([x for x, _ in rows])
-    y = np.concatenate([as_targets(y, f"client {k}", task) for k, (_, y) in enumerate(rows)])
-    if test is not None:
-        test_x, test_y = as_rows(test[0], "test: x", x.shape[1]), as_targets(test[1], "test", task)
-    else:
-        test_x, test_y = x[:1], y[:1]  # never evaluated
-    declared = model.classes if isinstance(model, Model) else 0
-    classes = (declared or max(2, int(max(y.max(), test_y.max())) + 1)) if task == "classification" else 0
-    count = x.shape[1]
-    return validate(
-        Dataset(
-            name="clients",
-            task=task,
-            train_x=x,
-            train_y=y,
-            test_x=test_x,
-            test_y=test_y,
-            classes=classes,
-            feature_names=tuple(f"x{i}" for i in range(count)),
-            mean=np.zeros(count),
-            scale=np.ones(count),
-            label_names=tuple(str(label) for label in range(classes)),
-        )
-    )
-
-
-def split_like(joined: Dataset, rows: Sequence[Client]) -> list[Client]:
-    """The validated rows, client by client again."""
-    edges = np.cumsum([0] + [len(x) for x, _ in rows])
-    return [(joined.train_x[a:b], joined.train_y[a:b]) for a, b in itertools.pairwise(edges)]

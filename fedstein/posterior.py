@@ -10,6 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein.data import Scaling, scaled
+from fedstein.data.frames import is_frame
+from fedstein.data.label_coding import Label, read_labels
+from fedstein.data.passed import Columns, as_rows, features_of
 from fedstein.errors import InputError
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
@@ -24,6 +27,7 @@ from fedstein.runs.config import Config, unknown
 from fedstein.runs.doubts import doubts
 from fedstein.runs.folder import RunFolder
 from fedstein.runs.kept_draws import read_draws, read_sums, write_draws
+from fedstein.runs.sections import CUSTOM
 
 SOURCES = ("nuts", "gaussian", "particles")
 NO_SITES = (
@@ -56,6 +60,8 @@ class Posterior:
         features: The names of the features; x0, x1, ... where there are none.
         doubts: Why the sums themselves are not to be trusted, in sentences; empty where they are.
         folder: The run folder that this was loaded from. Draws are kept there.
+        labels: The label of each class, as it was passed; empty for a regression.
+        client_names: The names of the clients.
     """
 
     model: Model
@@ -69,6 +75,8 @@ class Posterior:
     features: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     folder: Path | None = field(default=None, compare=False)
+    labels: tuple[Label, ...] = ()
+    client_names: tuple[str, ...] = ()
     _made: dict[tuple[Sampler, int], PosteriorDraws] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
@@ -220,11 +228,12 @@ class Posterior:
         tail = (1 - level) / 2
         return np.quantile(self.draws(using=using), (tail, 1 - tail), axis=0).T
 
-    def predict(self, x: np.ndarray, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+    def predict(self, x: Any, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
         """Predict new rows.
 
         Args:
-            x: Rows x features, in the units of the rows that the run was given.
+            x: Rows x features, in the units of the rows that the run was given: an array, or a DataFrame, whose columns
+                go by name.
             using: ``"particles"``, or ``"gaussian"`` to average over draws from the Gaussian of prior and sites, or
                 ``"nuts"`` to average over draws of NUTS.
             draws: The number of draws from the Gaussian or of NUTS.
@@ -237,9 +246,7 @@ class Posterior:
             InputError: The rows are not rows of the model, or there is no Gaussian.
         """
         self._source(using)
-        if self.scaling is not None and np.ndim(x) == 2 and np.shape(x)[1] == self.model.features:
-            x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale)
-        rows = as_rows(x, "x", self.model.features)
+        rows = self._rows(x)
         if len(rows) == 0:
             return np.zeros((0, self.model.classes or 2))
         points = self.particles if using == "particles" else self.draws(draws, seed, using)
@@ -250,6 +257,58 @@ class Posterior:
         if self.scaling is not None:
             mean, sd = mean * self.scaling.target_scale + self.scaling.target_mean, sd * self.scaling.target_scale
         return np.stack([mean, sd], axis=1)
+
+    def predict_proba(self, x: Any, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+        """The probability of each class; for classification ``predict`` is the same.
+
+        Args:
+            x: As for ``predict``, and so are the others.
+            using: The posterior.
+            draws: The number of draws.
+            seed: Their seed.
+
+        Returns:
+            Rows x classes; the columns are in the order of ``labels``.
+
+        Raises:
+            InputError: The model is a regression, or the rows are not rows of the model.
+        """
+        if self.model.task != "classification":
+            raise InputError(f"the model {self.model.name!r} is a regression and has no classes; use predict")
+        return self.predict(x, using, draws, seed)
+
+    def predict_class(self, x: Any, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+        """The most probable label of each row.
+
+        Args:
+            x: As for ``predict``, and so are the others.
+            using: The posterior.
+            draws: The number of draws.
+            seed: Their seed.
+
+        Returns:
+            One label a row, of the type that was passed to ``fit``; text for a run on a file.
+
+        Raises:
+            InputError: The model is a regression, or the rows are not rows of the model.
+        """
+        best = self.predict_proba(x, using, draws, seed).argmax(axis=1)
+        return np.array(self.labels or range(self.model.classes))[best]
+
+    @property
+    def columns(self) -> Columns:
+        """The names of the features, which DataFrames must have, and of target and client, which they may have."""
+        return Columns(self.features, self.config.data.target or "", self.config.data.client or "")
+
+    def _rows(self, x: Any) -> np.ndarray:
+        """Rows as the model takes them."""
+        precision = np.dtype(jnp.result_type(float))
+        if is_frame(x):  # scaled in float64, so that large numbers keep their differences
+            wide = np.float64 if self.scaling is not None else precision
+            x = features_of(x, self.columns, "x", wide, extra=True)
+        if self.scaling is not None and np.ndim(x) == 2 and np.shape(x)[1] == len(self.scaling.mean):
+            x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale)
+        return as_rows(x, "x", precision, self.model.features)
 
     def _best(self) -> str:
         """The posterior that says most about widths."""
@@ -269,21 +328,25 @@ class Posterior:
         return self.gaussian if using == "gaussian" else None
 
 
-def load(path: str | Path) -> Posterior:
+def load(path: str | Path, model: Model | None = None) -> Posterior:
     """Load the posterior of a finished run.
 
     Args:
         path: The run folder.
+        model: The model, where it is one of your own: a folder cannot hold it.
 
     Returns:
         The posterior. It predicts rows in the units of the run's own data.
 
     Raises:
-        InputError: The folder holds no finished run, or it is damaged.
+        InputError: The folder holds no finished run, or it is damaged; or the model is missing.
     """
     folder, config = RunFolder.open(Path(path))
     particles, facts = folder.read_posterior(), folder.data_facts()
-    model = build_model(config, len(facts["features"]), facts["classes"], facts["task"])
+    if model is None:
+        model = build_model(config, len(facts["features"]), facts["classes"], facts["task"])
+    elif config.model.kind != CUSTOM:
+        raise InputError(f"{path} has the model {config.model.kind!r}, which needs no model=; leave it out")
     if particles.shape[1] != model.dim:
         raise InputError(
             f"{path}: the posterior has {particles.shape[1]} columns, the model {model.dim}; it is damaged"
@@ -301,22 +364,7 @@ def load(path: str | Path) -> Posterior:
         features=tuple(map(str, facts["features"])),
         doubts=doubts(config, records, folder.refined()),
         folder=folder.path,
+        labels=read_labels(facts["labels"], str(facts.get("label_kind", "text"))),
+        client_names=folder.client_names(),
+        clients=folder.read_evaluation(),
     )
-
-
-def as_rows(x: Any, name: str, features: int = 0) -> np.ndarray:
-    """Rows as the models want them: two-dimensional finite floats of JAX's precision."""
-    precision = jnp.result_type(float)
-    if getattr(x, "dtype", None) == np.float64 and precision != jnp.float64:
-        raise InputError(
-            f"{name} is float64 but JAX's x64 flag is off; pass x.astype(numpy.float32), or turn the flag on first"
-        )
-    array = np.asarray(x)
-    if array.ndim != 2 or (features and array.shape[1] != features):
-        raise InputError(f"{name}: expected rows x {features or 'features'}, got shape {array.shape}")
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{name}: expected numbers, got {array.dtype}")
-    if not np.isfinite(array).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise InputError(f"{name}: expected finite numbers, got {array[row, column]} in row {row}, column {column}")
-    return array.astype(precision)

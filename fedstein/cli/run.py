@@ -142,8 +142,11 @@ def print_results(folder: Path, summary: dict[str, Any]) -> None:
         console.print(grid)
     say(table.get().rstrip("\n"))
     if settled := summary.get("settled"):
-        scores = ", ".join(f"{name} {number(settled[name])}" for name in ("accuracy", "rmse", "nll") if settled[name])
-        say(f"the posterior: the particles converged on prior and sites after the last round, {scores}")
+        scores = ", ".join(
+            f"{name} {number(settled[name])}" for name in ("accuracy", "rmse", "nll") if settled.get(name)
+        )
+        scored = f", {scores}" if scores else ""
+        say(f"the posterior: the particles converged on prior and sites after the last round{scored}")
     rounds = summary["rounds"]
     say(
         f"{rounds} rounds in {summary['seconds']:.1f} s; per round {size(summary['bytes_down'] / rounds)} down, "

@@ -33,6 +33,7 @@ class Dataset:
     client_names: tuple[str, ...] = ()
     client_of_row: np.ndarray | None = None  # for each training row, its index into client_names
     encoding: Encoding | None = None  # for files of the user: how their columns became the features
+    label_kind: str = "text"  # "text" | "int" | "bool": the type of the labels that label_names spells
 
 
 def scaled(raw: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -104,11 +105,12 @@ def fixed_split(strata: np.ndarray, fraction: float, tag: int = 1) -> tuple[np.n
     return np.sort(order[by_share[tests:]]), np.sort(order[by_share[:tests]])
 
 
-def validate(dataset: Dataset) -> Dataset:
+def validate(dataset: Dataset, tested: bool = True) -> Dataset:
     """Check that a dataset is complete, finite and consistent.
 
     Args:
         dataset: The dataset to check.
+        tested: Whether there must be test rows.
 
     Returns:
         The same dataset.
@@ -119,7 +121,8 @@ def validate(dataset: Dataset) -> Dataset:
     name, features = dataset.name, len(dataset.feature_names)
     if dataset.task not in TASKS:
         raise InputError(f"{name}: expected task 'classification' or 'regression', got {dataset.task!r}; set data.task")
-    for part, x, y in (("training", dataset.train_x, dataset.train_y), ("test", dataset.test_x, dataset.test_y)):
+    parts = (("training", dataset.train_x, dataset.train_y), ("test", dataset.test_x, dataset.test_y))
+    for part, x, y in parts if tested else parts[:1]:
         if x.ndim != 2 or x.shape[1] != features or y.shape != (len(x),):
             raise InputError(
                 f"{name}: expected {part} arrays of shape (rows, {features}) and (rows,), "

@@ -33,6 +33,7 @@ class RoundRecord(Mapping[str, Any]):
         row_gradients: Rows x particles differentiated to ``train``, for the ``site`` and for the ``report``.
         seconds: How long the round took.
         forgotten: The client that was forgotten in this round, in a run that forgets; such a round has no faults.
+        stopped: Why the run ended with this round although more were planned; None for every other round.
     """
 
     round: int
@@ -50,9 +51,10 @@ class RoundRecord(Mapping[str, Any]):
     evaluation: Mapping[str, Any] | None = None
     row_gradients: Mapping[str, int] = field(default_factory=dict)
     forgotten: int | None = None
+    stopped: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The line of ``rounds.jsonl``, with ``evaluation`` and ``forgotten`` only where there is something to say."""
+        """The line of ``rounds.jsonl``; ``evaluation``, ``forgotten`` and ``stopped`` only where there is something."""
         return {
             "round": self.round,
             "selected": list(self.selected),
@@ -69,6 +71,7 @@ class RoundRecord(Mapping[str, Any]):
             "row_gradients": dict(self.row_gradients),
             "seconds": self.seconds,
             **({"forgotten": self.forgotten} if self.forgotten is not None else {}),
+            **({"stopped": self.stopped} if self.stopped is not None else {}),
         }
 
     @classmethod
@@ -161,6 +164,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "row_gradients": ("an object of counts", lambda value: _object(value) and all(map(_count, (value or {}).values()))),
     "seconds": ("a number", _number),
     "forgotten": ("null or a client id", lambda value: value is None or _count(value)),
+    "stopped": ("null or a sentence", lambda value: value is None or isinstance(value, str)),
 }
 REQUIRED = ("round", "selected", "bytes_down", "bytes_up", "seconds")
 assert CHECKS.keys() == {each.name for each in fields(RoundRecord)} - {"metrics"}

@@ -18,7 +18,7 @@ from fedstein.federation.channel import Channel, Wire
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.codecs import CODECS
 from fedstein.federation.engine import Engine
-from fedstein.federation.evaluation import ClientEvaluation, Evaluate, Evaluation
+from fedstein.federation.evaluation import ClientEvaluation, Evaluate, Evaluation, unmeasured
 from fedstein.federation.protocol import RoundContext
 from fedstein.inference.methods import METHODS, Conclusion, Method
 from fedstein.inference.methods.base import OnBlock
@@ -27,6 +27,7 @@ from fedstein.inference.sites import SITES, Site
 from fedstein.machine import memory
 from fedstein.models import MODELS, Model
 from fedstein.runs.config import Config
+from fedstein.runs.sections import CUSTOM
 from fedstein.selection import SCHEMES, ReportingSettings, Scheme
 from fedstein.selection.barred import without
 from fedstein.stein import KERNELS
@@ -38,7 +39,16 @@ def barred_from(config: Config) -> frozenset[int]:
 
 
 def build_model(config: Config, features: int, classes: int, task: str) -> Model:
-    """The model of the config for rows of that many features."""
+    """The model of the config for rows of that many features.
+
+    Raises:
+        InputError: The data does not suit the model, or the model was one of the user's own.
+    """
+    if config.model.kind == CUSTOM:
+        raise InputError(
+            "this run has a model of your own, which a run folder cannot hold; in Python, pass the model: "
+            "fedstein.load(DIR, model=...), or fedstein.resume(DIR, model=...) for a run that has not ended"
+        )
     kind = MODELS.find(config.model.kind)
     if kind.task != task:
         raise InputError(
@@ -189,10 +199,12 @@ def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray]
 
 
 def build_evaluation(config: Config, model: Model, engine: Engine, dataset: data.Dataset) -> Evaluate:
-    """By the server on the dataset's test rows, or by the clients on their own."""
+    """By the server on the dataset's test rows, or by the clients on their own; without rows, not at all."""
     if config.evaluate.where == "clients":
         barred = barred_from(config)
         return ClientEvaluation(engine, dataset.task, dataset.target_scale, barred, build_metrics(config))
+    if not len(dataset.test_x):
+        return unmeasured
     return Evaluation(model, dataset, build_metrics(config))
 
 

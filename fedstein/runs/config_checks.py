@@ -271,6 +271,11 @@ def refuse_row_losses(model: str, scheme: str) -> None:
 
 
 def _check_evaluation(config: Sections) -> None:
+    if config.evaluate.patience is not None and config.evaluate.where != "clients":
+        raise InputError(
+            f"evaluate.patience = {config.evaluate.patience} with evaluate.where = {config.evaluate.where!r}: a run "
+            "ends early by rows that clients hold out, never by test rows; set evaluate.where = 'clients'"
+        )
     if (config.evaluate.where == "clients") != (config.evaluate.fraction is not None):
         raise InputError(
             f"evaluate.where = {config.evaluate.where!r} with evaluate.fraction = {config.evaluate.fraction}: expected "

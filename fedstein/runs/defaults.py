@@ -186,6 +186,8 @@ RULES: tuple[Rule, ...] = (
          "Every client is played in this process."),
     Rule("evaluate.where", lambda d: d.dataset.origin == "nodes" and not d["data.test_path"], "clients",
          "Without test rows at the server the clients evaluate."),
+    Rule("evaluate.where", lambda d: d["evaluate.patience"] is not None, "clients",
+         "A run ends early by rows that clients hold out, never by test rows."),
     Rule("evaluate.fraction", lambda d: d["evaluate.where"] == "clients", 0.2,
          "Every client holds a fifth of its rows out where clients evaluate."),
 )  # fmt: skip

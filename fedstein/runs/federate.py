@@ -13,6 +13,7 @@ from fedstein.data.basis import Rotation, find_basis, inputs_of, moments, restor
 from fedstein.data.holdout import Share, share_out
 from fedstein.data.lazy import Lazy, Recent
 from fedstein.data.partition_kinds import given_names, share_rows
+from fedstein.data.passed_dataset import rows_by_client
 from fedstein.data.shard import Shard
 from fedstein.errors import InputError
 from fedstein.federation.client import ClientProgram
@@ -101,6 +102,11 @@ def facts_of(dataset: data.Dataset) -> Facts:
     return Facts(dataset.task, dataset.classes, names, features=dataset.train_x.shape[1])
 
 
+def was_passed(config: Config) -> bool:
+    """Whether the rows of a run were passed to ``fedstein.fit`` and come from no dataset."""
+    return config.data.name == "file" and config.data.path is None
+
+
 def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
     """The rows of each client, as numbers of the dataset's training rows."""
     return share_rows(dataset, config.partition, config.seed)
@@ -108,6 +114,8 @@ def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
 
 def client_rows(config: Config, dataset: data.Dataset) -> Sequence[Rows]:
     """Every client's rows; what it holds out to evaluate on is still among them."""
+    if was_passed(config):
+        return rows_by_client(dataset)
     indices = split_rows(config, dataset)
     return Lazy(len(indices), lambda k: (dataset.train_x[indices[k]], dataset.train_y[indices[k]]))
 
@@ -201,10 +209,28 @@ def bytes_of(shard: Shard) -> int:
 
 
 def prepare_run(
-    config: Config, dataset: data.Dataset, basis: Rotation | None = None, clients: Sequence[Rows] | None = None
+    config: Config,
+    dataset: data.Dataset,
+    basis: Rotation | None = None,
+    clients: Sequence[Rows] | None = None,
+    model: Model | None = None,
 ) -> PreparedRun:
-    """Everything in process; ``clients`` are those of the config's partition unless they are given."""
-    model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
+    """Everything in process.
+
+    Args:
+        config: The config of the run.
+        dataset: Its rows.
+        basis: The basis of the inputs, in a run that goes on and has one.
+        clients: The clients' rows, unless they are those of the config's partition.
+        model: A model of the user's own, unless it is the one that the config names.
+
+    Returns:
+        The run, ready to start.
+
+    Raises:
+        InputError: Parts, or rows, do not go together.
+    """
+    model = model or build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
     if model.target == "count":
         dataset = data.with_counts(dataset)

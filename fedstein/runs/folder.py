@@ -23,7 +23,8 @@ from fedstein.files import disk_errors, folder_lock, pack, plain, read_json, unp
 from fedstein.inference.sites.gaussian import SiteGaussian
 from fedstein.runs.build import structure_of
 from fedstein.runs.config import Config, load_config
-from fedstein.runs.federate import load_dataset
+from fedstein.runs.federate import load_dataset, was_passed
+from fedstein.runs.kept_rows import read_rows
 
 PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
@@ -33,7 +34,7 @@ class RunFolder:
     ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the inputs were rotated,
     ``gaussian.safetensors`` and ``sums.safetensors`` from full sites, ``draws.safetensors`` and ``draws.json`` once
     draws were asked for, ``clients-evaluation.json`` where clients evaluate, ``forgotten.json``
-    where a client was forgotten."""
+    where a client was forgotten; ``rows.safetensors`` and ``rows.json`` where rows were passed to ``fedstein.fit``."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -120,7 +121,7 @@ class RunFolder:
 
     def dataset(self, config: Config) -> Dataset:
         """The rows of the run, which must be the ones that it began with; rows of nodes are not among them."""
-        dataset = load_dataset(config.to_dict())
+        dataset = read_rows(self.path, self.data_facts()) if was_passed(config) else load_dataset(config.to_dict())
         if config.data.name == "nodes":
             dataset = with_scaling(dataset, self.scaling())
         self.check_data(dataset)
@@ -194,6 +195,19 @@ class RunFolder:
         """What each client's held-out rows say of the posterior."""
         with disk_errors(self.path):
             write_json(self.path / "clients-evaluation.json", document)
+
+    def read_evaluation(self) -> list[dict[str, Any]] | None:
+        """The held-out rows and metrics of each client; None where clients did not evaluate."""
+        path = self.path / "clients-evaluation.json"
+        document = read_json(path, "an evaluation by the clients") if path.is_file() else None
+        return document.get("clients") if isinstance(document, dict) else None
+
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the clients, in the order of their ids."""
+        found = read_json(self.path / "clients.json", "the clients of the run")
+        if not isinstance(found, list) or not all(isinstance(client, dict) for client in found):
+            raise InputError(f"{self.path / 'clients.json'} is damaged: expected a list of clients")
+        return tuple(str(client.get("name", client.get("id"))) for client in found)
 
     def write_gaussian(self, gaussian: SiteGaussian) -> None:
         arrays = {"mean": gaussian.mean, "precision": gaussian.precision}
@@ -320,6 +334,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "scale": dataset.scale.tolist(),
         "classes": dataset.classes,
         "labels": list(dataset.label_names),
+        "label_kind": dataset.label_kind,
         "target_mean": dataset.target_mean,
         "target_scale": dataset.target_scale,
         "sha256": data_checksum(dataset),

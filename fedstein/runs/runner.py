@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,16 +14,18 @@ import jax.numpy as jnp
 
 from fedstein.errors import FedsteinError, InputError
 from fedstein.evaluation import metrics
-from fedstein.federation.evaluation import Evaluate, Reading
+from fedstein.federation.evaluation import Evaluate, Reading, unmeasured
 from fedstein.federation.protocol import RunState, first, play
 from fedstein.federation.records import RoundRecord, metric_names
-from fedstein.files import disk_errors, write_json
+from fedstein.files import disk_errors, read_json, write_json
 from fedstein.inference.methods import Conclusion, Method
 from fedstein.inference.sites.gaussian import DRAWS
 from fedstein.inference.sites.settle import STEPS, TOLERANCE, Settled
+from fedstein.models import Model
 from fedstein.runs import checkpoint
 from fedstein.runs.build import conclude, selected_counts
 from fedstein.runs.config import Config
+from fedstein.runs.early_stopping import stop_reason
 from fedstein.runs.federate import PreparedRun, prepare_run
 from fedstein.runs.folder import RunFolder
 from fedstein.runs.kept_draws import write_sums
@@ -53,6 +56,9 @@ def open_run(path: Path) -> tuple[RunFolder, Config]:
     if folder.forgotten_file.exists() and not folder.summary_file.exists():
         raise InputError(f"{path} was not finished by fedstein forget; remove the folder and forget the client again")
     if folder.summary_file.exists():
+        stopped = read_json(folder.summary_file, "a summary").get("stopped")
+        if stopped:
+            raise InputError(f"{path} is finished: it ended early: {stopped}; see summary.json")
         raise InputError(
             f"{path} is finished: all {config.rounds} rounds are done; see summary.json, or go on with more rounds: "
             f"fedstein resume {path} --rounds {2 * config.rounds}"
@@ -60,14 +66,14 @@ def open_run(path: Path) -> tuple[RunFolder, Config]:
     return folder, config
 
 
-def in_process(folder: RunFolder, config: Config) -> PreparedRun:
-    """A run that goes on where all its rows are."""
+def in_process(folder: RunFolder, config: Config, model: Model | None = None) -> PreparedRun:
+    """A run that goes on where all its rows are; ``model`` is the user's own where the run has one."""
     if config.engine.kind != "local":
         raise InputError(
             f"{folder.path} is a run with engine.kind = {config.engine.kind!r}: its clients' sites are with its nodes; "
             f"start those and continue it with flwr run and out = {str(folder.path)!r} (docs/deploy.md)"
         )
-    return prepare_run(config, folder.dataset(config), folder.read_basis(config))
+    return prepare_run(config, folder.dataset(config), folder.read_basis(config), model=model)
 
 
 def resume(
@@ -104,7 +110,12 @@ def _resume(
 
 
 def carry_on(folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound) -> dict[str, Any]:
-    """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind."""
+    """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind.
+
+    With ``evaluate.patience`` the rounds end where held-out rows say so; the last record then has the reason.
+    """
+    patience = run.config.evaluate.patience
+    records = folder.records() if patience is not None else []  # nothing else asks for them
     saved = state if state.round else None
     every = 1 if run.engine.remote else run.config.checkpoint.every
 
@@ -117,19 +128,23 @@ def carry_on(folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnR
 
     rounds = play(run.context, state)
     with stop_requests() as stopping:
-        while state.round < run.config.rounds:
+        while state.round < run.config.rounds and not (records and records[-1].stopped):
             try:
                 done, record = next(rounds)
             except FedsteinError:  # the round came to nothing: the clients are where the last one left them
                 save()
                 raise
+            if patience is not None:
+                records.append(record)
+                if done.round < run.config.rounds and (reason := stop_reason(patience, records)):
+                    records[-1] = record = replace(record, stopped=reason)
             line = record.to_dict()
             folder.append(line)
             state = done
             on_round(line)
             if state.round % every == 0:
                 save()
-            if stopping() and state.round < run.config.rounds:
+            if stopping() and state.round < run.config.rounds and record.stopped is None:
                 save()
                 raise Interrupted(f"stopped after round {state.round}; continue with: fedstein resume {folder.path}")
         save()
@@ -189,7 +204,7 @@ def evaluate_conclusion(
     found: Conclusion, method: Method, evaluate: Evaluate | None, state: RunState, seed: int
 ) -> End:
     """Evaluate the posterior that the run leaves, and draws from the Gaussian of prior and sites."""
-    if evaluate is None:
+    if evaluate is None or evaluate is unmeasured:
         return End()
     posterior = evaluate(state.round, method.posterior(found.server), state.sites)
     if found.gaussian is None:
@@ -240,5 +255,6 @@ def summarise(records: Sequence[RoundRecord], clients: int, end: End | None = No
         },
         "selected_counts": selected_counts(records, clients),
         "seconds": sum(record.seconds for record in records),
+        **({"stopped": records[-1].stopped} if records[-1].stopped else {}),
         **({"evaluation": evaluation} if asked else {}),
     }

@@ -84,6 +84,11 @@ class EvaluateSettings(Settings):
     fraction: Fraction | None = Field(
         None, description="Share of its rows that each client holds out (where = 'clients')."
     )
+    patience: Positive | None = Field(
+        None,
+        description="Evaluations without a better NLL after which the run ends early (where = 'clients': on rows that "
+        "clients hold out, never on test rows).",
+    )
     metrics: list[str] = Field([], description="Further metrics, beside the built-in ones, by name or import path.")
 
 

@@ -34,6 +34,7 @@ RESERVED = frozenset(
         "row_gradients",
         "seconds",
         "forgotten",
+        "stopped",
         ROWS,
         "id",
         "name",

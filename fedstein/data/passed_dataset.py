@@ -1,0 +1,113 @@
+"""The rows that were passed to ``fedstein.fit`` as one dataset."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedstein.data.dataset import Dataset, validate
+from fedstein.data.frames import no_value
+from fedstein.data.label_coding import Label, code_labels, coded, label_kind
+from fedstein.data.passed import PassedClients, Rows
+from fedstein.errors import InputError
+
+
+def as_dataset(
+    clients: PassedClients, test: Rows | None, task: str, declared: int | None, precision: Any
+) -> tuple[Dataset, tuple[Label, ...]]:
+    """All clients' rows as one validated dataset.
+
+    Args:
+        clients: The clients.
+        test: Test rows; None where there are none.
+        task: ``"classification"`` or ``"regression"``.
+        declared: For a model of the user's own, the number of its classes (0: as many as there are labels); None for
+            the models that a config can name.
+        precision: The type of the targets of a regression.
+
+    Returns:
+        The dataset, without test rows where none were passed, and the label of each class.
+
+    Raises:
+        InputError: Targets are no labels or no numbers.
+    """
+    called, parts = clients.called(), [y for _, y in clients.rows]
+    held = test[1] if test is not None else None
+    if task == "classification":
+        labels, targets, test_y = _classes(parts, called, held, declared)
+    else:
+        labels, targets = (), [_real(y, name, precision) for y, name in zip(parts, called, strict=True)]
+        test_y = np.zeros(0, precision) if held is None else _real(held, "test", precision)
+    x = np.concatenate([x for x, _ in clients.rows])
+    width = x.shape[1]
+    sizes = [len(y) for y in targets]
+    dataset = Dataset(
+        name="clients",
+        task=task,
+        train_x=x,
+        train_y=np.concatenate(targets),
+        test_x=test[0] if test is not None else np.zeros((0, width), x.dtype),
+        test_y=test_y,
+        classes=len(labels),
+        feature_names=clients.columns.features or tuple(f"x{i}" for i in range(width)),
+        mean=np.zeros(width),
+        scale=np.ones(width),
+        label_names=tuple(map(str, labels)),
+        target_name=clients.columns.target,
+        client_names=clients.names,
+        client_of_row=np.repeat(np.arange(len(sizes)), sizes),
+        label_kind=label_kind(labels),
+    )
+    return validate(dataset, tested=test is not None), labels
+
+
+def rows_by_client(dataset: Dataset) -> list[Rows]:
+    """The rows of each client, in the order in which they were passed.
+
+    Args:
+        dataset: What ``as_dataset`` made, or the same from a run folder.
+    """
+    assert dataset.client_of_row is not None, "rows that were passed have owners"
+    sizes = np.bincount(dataset.client_of_row, minlength=len(dataset.client_names))
+    edges = np.cumsum([0, *sizes])
+    return [(dataset.train_x[a:b], dataset.train_y[a:b]) for a, b in itertools.pairwise(edges)]
+
+
+def _classes(
+    parts: Sequence[np.ndarray], called: Sequence[str], test: np.ndarray | None, declared: int | None
+) -> tuple[tuple[Label, ...], list[np.ndarray], np.ndarray]:
+    """The label of each class, and the class indices of the clients and of the test rows."""
+    own, numeric = declared is not None, all(np.asarray(y).dtype.kind in "biuf" for y in parts)
+    if test is not None and numeric:  # numbers leave room for classes that only the test rows have
+        labels, codes = code_labels([*parts, test], [*called, "test"], own)
+        targets, test_y = codes[:-1], codes[-1]
+    else:
+        labels, targets = code_labels(parts, called, own)
+        test_y = np.zeros(0, np.int32) if test is None else coded(test, labels, "test")
+    least = max(2, declared or 0)
+    if label_kind(labels) == "int" and labels == tuple(range(len(labels))):
+        labels = tuple(range(declared or max(least, len(labels))))
+    elif declared and len(labels) != declared:
+        raise InputError(
+            f"the model has {declared} classes, the clients have the labels {', '.join(map(repr, labels[:10]))}; "
+            "number them from 0 to say which class each is"
+        )
+    return labels, targets, test_y
+
+
+def _real(y: np.ndarray, name: str, precision: Any) -> np.ndarray:
+    if y.dtype.kind not in "biuf":
+        try:
+            if any(isinstance(value, str) for value in y.tolist()):
+                raise TypeError
+            y = np.array([np.nan if no_value(value) else float(value) for value in y.tolist()])
+        except (TypeError, ValueError):
+            raise InputError(f"{name}: expected numbers as targets, got {y.dtype}; this is a regression") from None
+    found = y.astype(precision)
+    if not np.isfinite(found).all():
+        row = int(np.flatnonzero(~np.isfinite(found))[0])
+        raise InputError(f"{name}: expected a finite target, got {y[row]} in row {row}; remove the row")
+    return found
