@@ -44,6 +44,11 @@ def extend(path: Path, rounds: int) -> tuple[RunFolder, Config]:
         manifest_file = folder.checkpoint / "manifest.json"
         manifest = read_json(manifest_file, "a checkpoint") if manifest_file.exists() else None
         done = int(manifest["round"]) if isinstance(manifest, dict) and "round" in manifest else 0
+        stopped = read_json(folder.summary_file, "a summary").get("stopped") if folder.summary_file.exists() else None
+        if stopped:
+            raise InputError(
+                f"{path} ended early: {stopped}; start a new run without evaluate.patience for more rounds"
+            )
         if folder.summary_file.exists() and done < config.rounds:
             raise InputError(pruned(path))
         if rounds < max(done, 1):
