@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstein.data.dataset import LARGEST
+from fedstein.data.cells import LARGEST
 from fedstein.data.table import listed
 from fedstein.errors import InputError
 
