@@ -127,7 +127,8 @@ def miniature() -> Callable[..., Miniature]:
     ) -> Miniature:
         info = models.MODELS[model] if isinstance(model, str) else None
         method = METHODS[algorithm]  # its own kind of site and a scheme it works with, unless told otherwise
-        site, scheme = site or method.sites, scheme or ("ksd" if method.answers_reports else "round_robin")
+        usual = "ksd" if method.answers_reports and method.answers_tilted else "round_robin"
+        site, scheme = site or method.sites, scheme or usual
         own_steps = {"distill_steps": 2} if site == "particles" else {}
         many = {"particles": 5} if algorithm != "fedavg" else {}
         task = info.task if info else model.task

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedstein.inference.methods import SvgdSettings
+from fedstein.inference.methods.base import FleetSettings, SvgdSettings
 from fedstein.inference.methods.parallel_dsvgd import ParallelSettings
 from fedstein.inference.sites import CurvatureSettings, ParticleSettings
 from fedstein.models import BlrSettings
@@ -168,6 +168,8 @@ RULES: tuple[Rule, ...] = (
     Rule("algorithm.batch_size", lambda d: d.traits.whole_shard, EVERY_ROW,
          "With a random intercept per client the likelihood is no sum over rows, so that a step uses all rows of a "
          "client."),
+    Rule("algorithm.clients", always, remaining_clients,
+         "The method's formula needs the number of clients that are not barred.", FleetSettings),
     Rule("algorithm.step_size", local_particles, of_model("step_size"),
          "With the paper's sites it is the step size of the authors' code for the model.", SvgdSettings),
     Rule("algorithm.step_size", always, of_model("settled_step"),

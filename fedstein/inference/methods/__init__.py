@@ -10,13 +10,26 @@ from fedstein.inference.methods.base import (
     Training,
 )
 from fedstein.inference.methods.dsvgd import DSVGD
+from fedstein.inference.methods.fedadam import FEDADAM
 from fedstein.inference.methods.fedavg import FEDAVG
+from fedstein.inference.methods.fedavg_ensemble import FEDAVG_ENSEMBLE
+from fedstein.inference.methods.fedprox import FEDPROX
 from fedstein.inference.methods.parallel_dsvgd import PARALLEL_DSVGD
 from fedstein.inference.methods.pooled_svgd import POOLED_SVGD
+from fedstein.inference.methods.scaffold import SCAFFOLD
 from fedstein.registry import Registry
 
 METHODS: Registry[MethodKind] = Registry("algorithm.kind", "fedstein.methods", MethodKind)
-for _kind in (DSVGD, PARALLEL_DSVGD, POOLED_SVGD, FEDAVG):
+for _kind in (
+    DSVGD,
+    PARALLEL_DSVGD,
+    POOLED_SVGD,
+    FEDAVG,
+    FEDAVG_ENSEMBLE,
+    FEDPROX,
+    SCAFFOLD,
+    FEDADAM,
+):
     METHODS.register(_kind)
 
 __all__ = [

@@ -9,6 +9,7 @@ from jax import Array
 from pydantic import Field
 
 from fedstein.data.shard import Shard
+from fedstein.errors import InputError
 from fedstein.inference.sites.base import Arrays, Own, Site, State
 from fedstein.inference.target import TargetSpec
 from fedstein.models.base import Model
@@ -91,6 +92,32 @@ class MethodSettings(Settings):
         "cosine",
         description="How the step size changes over the rounds of a run; the cosine ends at a fiftieth of it.",
     )
+
+
+class FleetSettings(MethodSettings):
+    """The key of methods whose formulas need the number of clients."""
+
+    clients: Positive | None = Field(
+        None, description="K, the clients that take part; the partition's number by default."
+    )
+
+    @property
+    def fleet(self) -> int:
+        """K.
+
+        Raises:
+            InputError: It was left open where there is no table of defaults.
+        """
+        if self.clients is None:
+            raise InputError(f"algorithm.kind = {self.kind!r} needs algorithm.clients, the number of clients; set it")
+        return self.clients
+
+
+class PointSettings(MethodSettings):
+    """The keys of methods that train networks by SGD and hold no prior."""
+
+    particles: int = Field(1, ge=1, le=10**6, description="Networks that are trained side by side.")
+    step_size: PositiveFloat = Field(0.5, description="Step size of stochastic gradient descent on the mean loss.")
 
 
 class SvgdSettings(MethodSettings):

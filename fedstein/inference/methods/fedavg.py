@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import Array
 from pydantic import Field
 
-from fedstein.data.shard import minibatch, shuffled, whole
+from fedstein.inference.local_sgd import average_by_rows, local_sgd, sgd_row_gradients
 from fedstein.inference.methods.base import Accepted, Method, MethodKind, MethodSettings, Training
 from fedstein.inference.methods.dsvgd import initial_particles, particles_of
 from fedstein.inference.sites.base import Arrays, Site, State
 from fedstein.inference.target import TargetSpec
-from fedstein.models.base import Blocks, Model, join
+from fedstein.models.base import Model, join
 from fedstein.settings import PositiveFloat
 from fedstein.stein import KERNELS
 
@@ -34,7 +31,7 @@ class FedavgSettings(MethodSettings):
     step_size: PositiveFloat = Field(0.5, description="Step size of stochastic gradient descent.")
 
 
-def fedavg(model: Model, site: Site, settings: FedavgSettings) -> Method:
+def fedavg(model: Model, site: Site, settings: MethodSettings) -> Method:
     """Build federated averaging.
 
     Args:
@@ -45,26 +42,13 @@ def fedavg(model: Model, site: Site, settings: FedavgSettings) -> Method:
     Returns:
         The method. Its server state is ``particles``, the weights of each network.
     """
-    steps, batch_size = settings.local_steps, settings.batch_size
 
     def train(given: Training) -> tuple[Arrays, State]:
-        key, received, _, shard, use_all, scale = given
-        order = jnp.arange(1) if use_all else shuffled(key, shard)
-        rate = scale * settings.step_size / shard.rows.astype(shard.x.dtype)  # the score is of the whole shard
-
-        def step(number: Array, theta: Blocks) -> Blocks:
-            batch = whole(shard) if use_all else minibatch(shard, order, number, batch_size)
-            score = model.likelihood_score(theta, batch.x, batch.y, batch.weights / settings.temperature)
-            return jax.tree.map(lambda t, s: t + rate * s, theta, score)
-
-        theta = jax.lax.fori_loop(0, steps, step, model.split(received["particles"]))
-        return {"particles": join(theta), "rows": shard.rows}, {}
+        theta = local_sgd(model, settings, given, model.split(given.received["particles"]))
+        return {"particles": join(theta), "rows": given.shard.rows}, {}
 
     def apply(server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays], scale: Any) -> Arrays:
-        rows = np.array([float(update["rows"]) for update in updates.values()])
-        share = rows / rows.sum()
-        average = sum(w * np.asarray(u["particles"], np.float64) for w, u in zip(share, updates.values(), strict=True))
-        return {**server, "particles": jnp.asarray(average, server["particles"].dtype)}
+        return {**server, "particles": jnp.asarray(average_by_rows(updates), server["particles"].dtype)}
 
     return Method(
         name="fedavg",
@@ -78,7 +62,7 @@ def fedavg(model: Model, site: Site, settings: FedavgSettings) -> Method:
         posterior=particles_of,
         shared=(),
         sequential=False,
-        row_gradients=lambda rows: {"train": steps * min(rows, batch_size) * settings.particles, "site": 0},
+        row_gradients=sgd_row_gradients(settings),
     )
 
 

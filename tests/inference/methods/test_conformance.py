@@ -34,7 +34,7 @@ def beside_the_usual(**chosen: str) -> dict[str, str]:
     if "site" not in chosen:
         able = [site for site in sites_of(entry["algorithm"]) if SITES[site].has_score or not scheme.needs_site_score]
         entry["site"] = entry["site"] if entry["site"] in able else able[0]
-    if scheme.asks and not method.answers_reports:
+    if (scheme.asks and not method.answers_reports) or (scheme.needs_tilted and not method.answers_tilted):
         entry["scheme"] = "round_robin"
     return entry
 
@@ -58,9 +58,10 @@ def test_no_entry_is_left_out() -> None:
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_two_rounds_of_a_miniature(entry: str, miniature: Callable[..., Any]) -> None:
     federation = miniature(**ENTRIES[entry], seed=1)
-    start = np.asarray(federation.context.program.first_server["particles"])
+    posterior = federation.context.method.posterior
+    start = np.asarray(posterior(federation.context.program.first_server))
     state, records = federation.play()
-    particles = np.asarray(state.server["particles"])
+    particles = np.asarray(posterior(state.server))
     assert [record["round"] for record in records] == [1, 2]
     count = 1 if ENTRIES[entry]["algorithm"] == "fedavg" else 5
     assert particles.shape == start.shape == (count, federation.context.program.model.dim)
@@ -85,7 +86,7 @@ def test_two_rounds_of_a_miniature(entry: str, miniature: Callable[..., Any]) ->
         np.testing.assert_array_equal(array, again.server[name])
     assert [{**r, "seconds": 0} for r in repeated] == [{**r, "seconds": 0} for r in records]
     other, _ = federation.again(seed=2).play()
-    assert np.all(np.any(np.asarray(other.server["particles"]) != particles, axis=1))
+    assert np.all(np.any(np.asarray(posterior(other.server)) != particles, axis=1))
 
 
 @pytest.mark.parametrize("name", SCHEMES)
