@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("federation",),
     ("runs",),
     ("posterior",),
-    ("flower", "api"),
+    ("flower", "api", "loggers"),
     ("fedstein",),  # the package's own __init__.py, with the names that users import
     ("report",),
     ("studies",),

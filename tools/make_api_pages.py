@@ -86,6 +86,13 @@ PAGES = {
             "fedstein.runs.runner.resume",
         ),
     ),
+    "loggers": ApiPage(
+        "fedstein.loggers",
+        "Callbacks that write a run to TensorBoard, MLflow or Weights & Biases. "
+        "[Recipes](../howto.md#log-a-run) shows their use.",
+        ("fedstein.loggers",),
+        ("fedstein.runs.callbacks.notified",),
+    ),
     "report": ApiPage(
         "fedstein.report",
         "Figures, tables and a web page from finished run folders.",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedstein.cli.deploy_app import deploy_app
-from fedstein.cli.options import Inputs, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
+from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
 from fedstein.cli.summary import summary
 from fedstein.errors import InputError
 
@@ -16,7 +16,6 @@ app = typer.Typer(
     name="fedstein",
     help="Train one Bayesian model over data that never leaves its owners.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -60,6 +59,7 @@ def run(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="With --seeds: how many runs are active at once; default: one per core.")
     ] = None,
+    log: Log = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a posterior and write a run folder.
@@ -73,18 +73,19 @@ def run(
       fedstein run config.toml --set rounds=50 --seed 1 --out runs/first
       fedstein run north.csv south.csv east.csv --set data.target=ill
       fedstein run --set selection.kind=hip --seeds 5
+      fedstein run --log tensorboard
     """
     config, given = split_inputs(inputs, settings)
     if seeds is not None:
         from fedstein.cli.run_seeds import run_seeds
 
-        run_seeds(config, given, seed, preset, seeds, jobs, out, quiet)
+        run_seeds(config, given, seed, preset, seeds, jobs, out, quiet, log or [])
         return
     if jobs is not None:
         raise InputError("--jobs goes with --seeds: how many of them run side by side")
     from fedstein.cli.run import new_run
 
-    new_run(config, given, seed, preset, out, quiet)
+    new_run(config, given, seed, preset, out, quiet, log or [])
 
 
 @app.command(cls=PlainHelp)
@@ -143,6 +144,7 @@ def resume(
         int | None,
         typer.Option(min=1, help="For a folder of several runs: how many are active at once; default: one per core."),
     ] = None,
+    log: Log = None,
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted run from its last checkpoint. The result is the same as without the interruption.
@@ -158,7 +160,7 @@ def resume(
     """
     from fedstein.cli.resume import resume_folder
 
-    resume_folder(folder, rounds, jobs, quiet)
+    resume_folder(folder, rounds, jobs, quiet, log or [])
 
 
 @app.command(cls=PlainHelp)

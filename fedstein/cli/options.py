@@ -96,3 +96,9 @@ def _holds_data(path: Path) -> bool:
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only errors.")]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="tensorboard|mlflow|wandb", help="Also write the rounds to this logger (an extra); may be repeated."
+    ),
+]

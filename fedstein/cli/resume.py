@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedstein.cli.compare import print_comparison
@@ -10,6 +11,7 @@ from fedstein.cli.progress import show_progress, show_share
 from fedstein.cli.run import print_results
 from fedstein.console import say
 from fedstein.errors import FedsteinError, InputError
+from fedstein.loggers import make_loggers
 from fedstein.machine import cores
 from fedstein.report import write_report
 from fedstein.report.find import runs_below
@@ -21,7 +23,7 @@ from fedstein.runs.series import Series, SeriesRun, check_place, read_series, wr
 from fedstein.runs.side_by_side import is_finished, work_off
 
 
-def resume_folder(path: Path, rounds: int | None, jobs: int | None, quiet: bool) -> None:
+def resume_folder(path: Path, rounds: int | None, jobs: int | None, quiet: bool, log: Sequence[str] = ()) -> None:
     """Continue a run, or every unfinished run of a folder.
 
     Args:
@@ -29,30 +31,35 @@ def resume_folder(path: Path, rounds: int | None, jobs: int | None, quiet: bool)
         rounds: A new total of rounds, or None.
         jobs: For a folder of runs: how many are active at once; None for one per core.
         quiet: Whether to print no progress.
+        log: The loggers to write to; for one run only.
 
     Raises:
         InputError: If there is nothing that can continue.
         FedsteinError: If a run fails or the user stops the command.
     """
     if path.is_dir() and not (path / "config.toml").exists():
+        if log:
+            raise InputError(f"--log is for one run, {path} holds several; resume each with its own --log")
         resume_series(path, rounds, jobs, quiet)
     elif jobs is not None:
         raise InputError(f"--jobs is for a folder of several runs, {path} is one run; leave it out")
     else:
-        resume_run(path, rounds, quiet)
+        resume_run(path, rounds, quiet, log)
 
 
-def resume_run(path: Path, rounds: int | None, quiet: bool) -> None:
+def resume_run(path: Path, rounds: int | None, quiet: bool, log: Sequence[str] = ()) -> None:
     """Continue one run.
 
     Args:
         path: The run folder.
         rounds: A new total of rounds, or None.
         quiet: Whether to print no progress.
+        log: The loggers to write to.
 
     Raises:
-        InputError: If the folder holds no run that can continue.
+        InputError: If the folder holds no run that can continue, or a logger is not installed.
     """
+    loggers = make_loggers(log, path)
     if rounds is not None:
         _, config = extend(path, rounds)
         if (reason := depends_on_total(config)) is not None:
@@ -67,7 +74,7 @@ def resume_run(path: Path, rounds: int | None, quiet: bool) -> None:
             say(f"continuing after round {done} of {config.rounds} in {path}")
 
     with show_progress(config.rounds, quiet) as on_round:
-        summary = runner.resume(folder, config, announce, on_round)
+        summary = runner.resume(folder, config, announce, on_round, callbacks=loggers)
     if not quiet:
         print_results(path, summary)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedstein.cli.progress import show_progress
 from fedstein.console import say
 from fedstein.data import Dataset
 from fedstein.errors import InputError
+from fedstein.loggers import make_loggers
 from fedstein.runs import runner
 from fedstein.runs.config import Config, read_layers
 from fedstein.runs.federate import prepare_run
@@ -51,6 +53,7 @@ def new_run(
     preset: str | None,
     out: Path | None,
     quiet: bool,
+    log: Sequence[str] = (),
 ) -> None:
     """Start a run, show its progress, and print its results.
 
@@ -61,20 +64,22 @@ def new_run(
         preset: The name of a preset, or None.
         out: The run folder, or None to choose one.
         quiet: Whether to print no progress.
+        log: The loggers to write to.
 
     Raises:
-        InputError: If the config, the data or the folder cannot be used.
+        InputError: If the config, the data or the folder cannot be used, or a logger is not installed.
     """
     config, dataset = read_config(config_file, settings, seed, preset)
     require_local_engine(config)
     folder = out or unused_folder(config)
     refuse_used(folder)
+    loggers = make_loggers(log, folder)
     start_jax(config)
     run = prepare_run(config, dataset)
     if not quiet:
         say(headline(config))
     with show_progress(config.rounds, quiet) as on_round:
-        summary = runner.start(run, folder, on_round)
+        summary = runner.start(run, folder, on_round, callbacks=loggers)
     if not quiet:
         print_results(folder, summary)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,10 +11,11 @@ from fedstein.cli.progress import show_share
 from fedstein.cli.run import read_config, require_local_engine, unused_folder
 from fedstein.console import say
 from fedstein.errors import FedsteinError
+from fedstein.loggers import make_loggers
 from fedstein.machine import cores
 from fedstein.runs.config import merge, read_toml
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
-from fedstein.runs.side_by_side import work_off
+from fedstein.runs.side_by_side import Command, run_or_resume, work_off
 
 
 def run_seeds(
@@ -25,6 +27,7 @@ def run_seeds(
     jobs: int | None,
     out: Path | None,
     quiet: bool,
+    log: Sequence[str] = (),
 ) -> None:
     """Run consecutive seeds of one config in parallel processes, and write a report.
 
@@ -37,6 +40,7 @@ def run_seeds(
         jobs: The number of runs at once, or None for one per core.
         out: The folder for the run folders, or None to choose one.
         quiet: Whether to print nothing and write no report.
+        log: The loggers to write to.
 
     Raises:
         InputError: If the config or the folder cannot be used.
@@ -53,13 +57,14 @@ def run_seeds(
         for seed in range(config.seed, config.seed + count)
     ]
     check_place(place, runs)
+    make_loggers(log, place)  # a name that is wrong is refused before anything starts
     runs = keep_threads(place, runs, max(1, cores() // workers))
     write_series(place, Series(tuple(runs)))
     if not quiet:
         say(f"{count} seeds of {config.model.kind} on {config.data.name}, {workers} side by side, in {place}")
     try:
         with show_share(quiet) as on_progress:
-            folders = work_off(runs, place, workers, on_progress)
+            folders = work_off(runs, place, workers, on_progress, logging_command(log))
     except KeyboardInterrupt:
         raise FedsteinError(f"stopped; fedstein resume {place} goes on where it stopped") from None
     if not quiet:
@@ -68,3 +73,11 @@ def run_seeds(
         result = write_report(list(folders.values()), place / "report")
         Console().print(table(result.rows))
         say(f"results: {place}    report: {result.html}")
+
+
+def logging_command(log: Sequence[str]) -> Command:
+    """The command that runs or resumes a job, with the loggers that it writes to."""
+    return lambda job, folder, threads: [
+        *run_or_resume(job, folder, threads),
+        *(word for name in log for word in ("--log", name)),
+    ]

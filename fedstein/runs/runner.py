@@ -24,6 +24,7 @@ from fedstein.inference.sites.settle import STEPS, TOLERANCE, Settled
 from fedstein.models import Model
 from fedstein.runs import checkpoint
 from fedstein.runs.build import conclude, selected_counts
+from fedstein.runs.callbacks import check_callbacks, notified
 from fedstein.runs.config import Config
 from fedstein.runs.early_stopping import stop_reason
 from fedstein.runs.federate import PreparedRun, prepare_run
@@ -39,15 +40,20 @@ class Interrupted(FedsteinError):
 
 
 def start(
-    run: PreparedRun, out: Path, on_round: OnRound, begun: Callable[[RunFolder], None] | None = None
+    run: PreparedRun,
+    out: Path,
+    on_round: OnRound,
+    begun: Callable[[RunFolder], None] | None = None,
+    callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """A new run in a new folder, of which ``begun`` is told; returns the summary."""
+    """A new run in a new folder, of which ``begun`` is told; returns the summary. ``callbacks`` observe it."""
+    check_callbacks(callbacks)
     state = first(run.context)  # what cannot be computed at all fails before there is a folder
     folder = RunFolder.create(out, run.config, run.engine.clients, run.dataset, run.federation.basis)
     with folder.locked():
         if begun is not None:
             begun(folder)
-        return carry_on(folder, run, state, on_round)
+        return observed(folder, run, state, on_round, callbacks)
 
 
 def open_run(path: Path) -> tuple[RunFolder, Config]:
@@ -82,14 +88,16 @@ def resume(
     on_start: Callable[[int, list[str]], None],
     on_round: OnRound,
     prepare: Callable[[RunFolder, Config], PreparedRun] = in_process,
+    callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Go on from the last checkpoint, or from the beginning where there is none yet.
 
     ``on_start`` gets the rounds that are done and what has changed on the machine since; ``prepare`` makes the
-    run ready again.
+    run ready again. ``callbacks`` observe the rounds that are played now.
     """
+    check_callbacks(callbacks)
     with folder.locked():
-        return _resume(folder, config, on_start, on_round, prepare)
+        return _resume(folder, config, on_start, on_round, prepare, callbacks)
 
 
 def _resume(
@@ -98,6 +106,7 @@ def _resume(
     on_start: Callable[[int, list[str]], None],
     on_round: OnRound,
     prepare: Callable[[RunFolder, Config], PreparedRun],
+    callbacks: Sequence[Any],
 ) -> dict[str, Any]:
     run = prepare(folder, config)
     if (folder.checkpoint / "manifest.json").exists():
@@ -106,7 +115,22 @@ def _resume(
         state = first(run.context)
     folder.cut_back(state.round)
     on_start(state.round, folder.environment_changes(config))
-    return carry_on(folder, run, state, on_round)
+    return observed(folder, run, state, on_round, callbacks)
+
+
+def observed(
+    folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound, callbacks: Sequence[Any]
+) -> dict[str, Any]:
+    """``carry_on`` with callbacks, which are told the start, every round and the end."""
+    with notified(callbacks, run.config.to_dict()) as notifier:
+
+        def tell(record: Mapping[str, Any]) -> None:
+            on_round(record)
+            notifier.on_round(record)
+
+        summary = carry_on(folder, run, state, tell)
+        notifier.finish(summary)
+        return summary
 
 
 def carry_on(folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from reading import read_rounds
 
 from fedstein import Callback, InputError
+from fedstein.runs import runner
 from fedstein.runs.callbacks import notified
 
 
@@ -62,3 +64,12 @@ def test_an_object_without_the_methods_is_refused_by_name():
 
 def len_of(record):
     return len(record)
+
+
+def test_a_run_tells_its_callbacks_and_keeps_its_bits(run, make, tmp_path):
+    recorder = Recorder()
+    summary = runner.start(make("rounds=2"), tmp_path / "told", lambda record: None, callbacks=[recorder])
+    run(tmp_path / "alone", "rounds=2")
+    assert read_rounds(tmp_path / "told") == read_rounds(tmp_path / "alone")
+    assert recorder.told[0][1]["rounds"] == 2
+    assert recorder.told[1:] == [("round", 1), ("round", 2), ("end", summary)]
