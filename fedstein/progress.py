@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fedstein.console import OnRound, progress_lines, scores, selected_clients
+
+MARGIN = 4  # columns that the bar leaves free
+COMPILING = 2  # rounds that compile: the first one, and the second one where a client has a state for the first time
 
 
 @contextmanager
@@ -35,22 +39,53 @@ def show_progress(rounds: int, quiet: bool) -> Iterator[OnRound]:
 
 @contextmanager
 def live_bar(rounds: int) -> Iterator[OnRound]:
-    """Show a bar on the terminal, with the scores and the clients of the last round."""
+    """Show a bar on the terminal, with the scores and the clients of the last round.
+
+    The bar is a little narrower than the terminal: the ``^C`` that a terminal prints must not wrap, or a second bar
+    would be drawn below the first.
+    """
     columns = (
         TextColumn("round"),
         MofNCompleteColumn(),
         BarColumn(bar_width=None),
         TextColumn("{task.fields[status]}"),
-        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=Console(), expand=True) as progress:
-        task = progress.add_task("rounds", total=rounds, status="compiling ...")
-        shown = ""
+    width = max(40, Console().width - MARGIN)
+    with Progress(*columns, console=Console(width=width), expand=True) as progress:
+        task = progress.add_task("rounds", total=rounds, status="compiling ...", left="")
+        shown, estimate = "", time_left(rounds)
 
         def on_round(record: Mapping[str, Any]) -> None:
             nonlocal shown
             shown = scores(record) or shown
             status = f"{shown}  client {selected_clients(record)}"
-            progress.update(task, completed=record["round"], status=status)
+            left = estimate(record["round"], time.monotonic())
+            progress.update(
+                task, completed=record["round"], status=status, left="" if left is None else f"{left:.0f} s left"
+            )
 
         yield on_round
+
+
+def time_left(rounds: int) -> Callable[[int, float], float | None]:
+    """Make a function that estimates the remaining seconds.
+
+    The first rounds of a process compile and say nothing about the others, so the estimate begins after them.
+
+    Args:
+        rounds: The number of rounds of the run.
+
+    Returns:
+        Round that has ended, time in seconds -> the seconds that remain; None while there is no estimate.
+    """
+    ends: list[tuple[int, float]] = []
+
+    def estimate(index: int, now: float) -> float | None:
+        ends.append((index, now))
+        if len(ends) <= COMPILING:
+            return None
+        first, began = ends[COMPILING - 1]
+        return (now - began) / (index - first) * (rounds - index)
+
+    return estimate

@@ -9,6 +9,7 @@ import typer
 
 from fedstein.cli.deploy_app import deploy_app
 from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
+from fedstein.cli.study_commands import bench, compare, reference, reproduce, tune
 from fedstein.cli.summary import summary
 from fedstein.errors import InputError
 
@@ -88,47 +89,7 @@ def run(
     new_run(config, given, seed, preset, out, quiet, log or [])
 
 
-@app.command(cls=PlainHelp)
-def compare(
-    inputs: Inputs = None,
-    over: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SECTION.KEY=A,B,...", help="The key to compare and its values; several --over give a grid."
-        ),
-    ] = None,
-    settings: Set = None,
-    seed: Seed = None,
-    preset: Preset = None,
-    seeds: Annotated[int, typer.Option(min=1, help="The number of seeds of every variant.")] = 5,
-    fair: Annotated[
-        bool,
-        typer.Option(
-            "--fair",
-            help="Set everything else alike, also what has another default with some of the values; the result says "
-            "what was set. Without it, the result lists what differs.",
-        ),
-    ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many runs are active at once; default: one per core.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for the runs and the report; default: one below runs/.")
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Compare settings: run every variant over the same seeds, and write a report with paired differences.
-
-    The same command, or fedstein resume DIR, continues a comparison that was stopped. Finished runs are not repeated.
-
-    \b
-    Examples:
-      fedstein compare --over selection.kind=round_robin,ksd,hip --seeds 5 --fair
-      fedstein compare config.toml --over algorithm.particles=10,20 --over sites.kind=curvature,particles
-    """
-    from fedstein.cli.compare import compare_settings
-
-    compare_settings(over or [], *split_inputs(inputs, settings), seed, preset, seeds, fair, jobs, out, quiet)
+app.command(cls=PlainHelp)(compare)
 
 
 @app.command(cls=PlainHelp)
@@ -200,31 +161,7 @@ def report(
     print(f"report: {result.html}")
 
 
-@app.command(cls=PlainHelp)
-def reference(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of finished runs with at most 500 parameters.")
-    ],
-    draws: Annotated[int, typer.Option(help="The number of draws that each chain keeps.")] = 1000,
-    warmup: Annotated[int, typer.Option(help="The number of warm-up draws of each chain, which are discarded.")] = 300,
-    chains: Annotated[int, typer.Option(help="The number of chains, at least two.")] = 4,
-    seed: Annotated[int, typer.Option(help="The seed of the sampler. The runs have their own seeds.")] = 0,
-    quiet: Quiet = False,
-) -> None:
-    """Measure how far particles, draws and site Gaussian are from NUTS on the pooled data.
-
-    The result is written to each run folder, where fedstein report finds it.
-
-    \b
-    Example:
-      fedstein reference runs/first && fedstein report runs/first
-    """
-    from fedstein.cli.reference import reference_runs
-    from fedstein.studies.reference.nuts import Sampler
-
-    reference_runs(folders, Sampler(chains, warmup, draws, seed), quiet)
-
-
+app.command(cls=PlainHelp)(reference)
 app.command("summary", cls=PlainHelp)(summary)
 
 
@@ -275,120 +212,13 @@ def forget(
     forget_client(folder, client, out, quiet)
 
 
-@app.command(cls=PlainHelp)
-def reproduce(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="fig1, fig2, fig3 or fig4: a figure of the paper. theory: section III. all: these five. Beyond the "
-            "paper: sites, draws, reports, several, shards, steps.",
-        ),
-    ],
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="The number of seeds of every setting; default: 1 to 5.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="The number of rounds of every run; default: that of the setting.")
-    ] = None,
-    data: Annotated[
-        str,
-        typer.Option(metavar="embedded|full", help="The embedded samples, or the full datasets of fedstein data get."),
-    ] = "embedded",
-    density: Annotated[
-        str,
-        typer.Option(metavar="reference|log", help="The KDE of figures 1 to 3 and of theory. Figure 4 always has log."),
-    ] = "reference",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(metavar="blr30|blr120|bnn27|bnn120|...", help="Draw only this panel; may be repeated."),
-    ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--variant", "--arm", help="Draw only this curve, for instance curvature or pooled; may be repeated."
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many runs are active at once; default: one per core.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="The folder for runs, figures and pages. The same command continues there.")
-    ] = Path("reproduction"),
-    quick: Annotated[bool, typer.Option("--quick", help="Few rounds and seeds: minutes instead of hours.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Reproduce the figures of the paper with error bars, and check which of its claims hold.
-
-    \b
-    theory    the indicators of section III against the true decrease of the free energies
-    sites     curvature sites, the paper's sites and two references
-    draws     the rules that select clients by their innovation
-    reports   reports of all clients against cheaper ones
-    several   several clients in a round
-    shards    other datasets and partitions, with the default settings
-    steps     the step sizes of these comparisons, chosen on held-out rows
-
-    \b
-    Examples:
-      fedstein reproduce fig1 --quick
-      fedstein reproduce sites --setting bnn27 --variant curvature --variant pooled
-    """
-    from fedstein.cli.reproduce import reproduce_figures
-
-    reproduce_figures(what, seeds, rounds, data, density, setting or [], jobs, out, quick, quiet, variant or [])
+app.command(cls=PlainHelp)(reproduce)
 
 
-@app.command(cls=PlainHelp)
-def tune(
-    inputs: Inputs = None,
-    settings: Set = None,
-    preset: Preset = None,
-    grid: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="The step sizes to try; default: five around that of the config."),
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="The number of seeds of every step size, starting with that of the config.")
-    ] = 3,
-    fraction: Annotated[float, typer.Option(help="The share of the training rows to hold out for scoring.")] = 0.1,
-    out: Annotated[Path, typer.Option(help="The JSON file for the trials. The same command continues with it.")] = Path(
-        "tune.json"
-    ),
-    quiet: Quiet = False,
-) -> None:
-    """Choose algorithm.step_size on rows held out of the training rows. The test rows are not used.
-
-    The command warns if the best value is at the edge of the grid.
-
-    \b
-    Example:
-      fedstein tune --set selection.kind=hip --grid 0.01,0.02,0.05 --seeds 2
-    """
-    from fedstein.cli.tune import tune_steps
-
-    tune_steps(*split_inputs(inputs, settings), preset, grid, seeds, fraction, out, quiet)
+app.command(cls=PlainHelp)(tune)
 
 
-@app.command(cls=PlainHelp)
-def bench(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer sizes and repeats: two minutes instead of twelve.")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="The folder for the tables, the numbers and the figure.")] = Path("bench"),
-    threads: Annotated[int | None, typer.Option(min=1, help="The number of threads; default: one per core.")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Measure the speed on this machine, relative to BlackJAX, NumPyro and bare matrix products. Needs fedstein[bench].
-
-    \b
-    Example:
-      fedstein bench --quick --out bench
-    """
-    from fedstein.cli.bench import run_bench
-    from fedstein.machine import cores
-
-    run_bench(quick, out, threads or cores(), quiet)
+app.command(cls=PlainHelp)(bench)
 
 
 @app.command("config", cls=PlainHelp)
