@@ -11,9 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fedstein.console import say
-from fedstein.progress import live_bar, show_progress
-
-__all__ = ["live_bar", "plain_share", "show_progress", "show_share"]
+from fedstein.progress import show_progress as show_progress
 
 
 @contextmanager
