@@ -100,7 +100,7 @@ def clients(summary: Summary) -> Figure | None:
         ax.set_ylabel(NAMES[metric])
         ax.grid(visible=False, axis="x")
         if len(runs) == 1 and len(entries) <= NAMED:
-            ax.set_xticks(place, [str(entry["id"]) for entry in entries], fontsize=8)
+            ax.set_xticks(place, [str(entry["id"]) for entry in entries], fontsize="small")
             ax.set_xlabel("Client")
         else:
             ax.xaxis.set_major_locator(NullLocator())

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedstein.report import style
@@ -17,6 +18,7 @@ from fedstein.report.client_evaluation import clients
 from fedstein.report.groups import Group
 from fedstein.report.nuts_distance import distances
 from fedstein.report.summary import Summary
+from fedstein.report.views.calibration import sparse
 
 NAMES = {"accuracy": "Accuracy", "rmse": "RMSE", "nll": "NLL (nats)"}
 UNIFORM = (0, (4, 3))
@@ -26,11 +28,12 @@ UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 @dataclass(frozen=True)
 class RenderedFigure:
-    """One figure as PNG and as SVG."""
+    """One figure as PNG, as SVG and as PDF, in the size of a page of a paper."""
 
     name: str
     png: bytes
     svg: str
+    pdf: bytes
 
 
 def draw(summary: Summary) -> list[RenderedFigure]:
@@ -43,13 +46,12 @@ def draw(summary: Summary) -> list[RenderedFigure]:
         The figures in the order of ``FIGURES``.
     """
     rendered = []
-    with style.style():
+    with style.style(style.ON_PAPER):
         for name, make in FIGURES.items():
             fig = make(summary)
             if fig is not None:
-                fig.draw_without_rendering()  # compute the layout once for both formats
-                fig.set_layout_engine("none")
-                rendered.append(RenderedFigure(name, style.as_png(fig), style.as_svg(fig)))
+                made = style.as_files(fig)
+                rendered.append(RenderedFigure(name, made["png"], made["svg"].decode(), made["pdf"]))
     return rendered
 
 
@@ -131,7 +133,7 @@ def reliability(summary: Summary) -> Figure | None:
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     fig = style.figure(4.3 * rows, width=style.WIDTH if columns > 2 else 4.5 * columns)
-    title_size = 11 if max(len(label) for _, label, _ in panels) < 26 else 8.5
+    title_size = "large" if max(len(label) for _, label, _ in panels) < 26 else "small"
     grid = fig.add_gridspec(2 * rows, columns, height_ratios=[3.6, 1.0] * rows)
     for place, (i, label, bins) in enumerate(panels):
         row, column = divmod(place, columns)
@@ -180,7 +182,7 @@ def selection(summary: Summary) -> Figure | None:
         handles.append(Line2D([], [], color=style.MUTED, marker="|", markersize=11, linestyle=""))
         names.append("range over seeds")
     fig.legend(handles, names, loc="outside upper right", ncols=2, handlelength=2.4)
-    fig.supylabel("Times selected", fontsize=10)
+    fig.supylabel("Times selected", fontsize="medium")
     return fig
 
 
@@ -250,12 +252,25 @@ def _reliability_panel(diagram: Axes, strip: Axes, bins: list[dict[str, Any]], c
     middle = [(b["low"] + b["high"]) / 2 for b in filled]
     width = bins[0]["high"] - bins[0]["low"]
     diagram.plot([0, 1], [0, 1], color=style.MUTED, linestyle=UNIFORM, linewidth=1.1)
-    diagram.bar(middle, [b["accuracy"] for b in filled], width=0.92 * width, color=colour, alpha=0.28)
+    few = [sparse(b["count"], total) for b in filled]
+    for bars, heights, strong in (
+        (diagram, [b["accuracy"] for b in filled], 0.28),
+        (strip, [100 * b["count"] / total for b in filled], 1.0),
+    ):
+        drawn = bars.bar(middle, heights, width=0.92 * width, color=colour)
+        for bar, faded in zip(drawn, few, strict=True):
+            bar.set_alpha(strong * (0.3 if faded else 1.0))
     points = [b["confidence"] for b in filled], [b["accuracy"] for b in filled]
-    diagram.plot(*points, color=colour, marker="o", markersize=4.5, linewidth=1.4)
+    diagram.plot(*points, color=colour, linewidth=1.4, alpha=0.5)
+    solid = [(b["confidence"], b["accuracy"]) for b, faded in zip(filled, few, strict=True) if not faded]
+    hollow = [(b["confidence"], b["accuracy"]) for b, faded in zip(filled, few, strict=True) if faded]
+    for dots, face in ((solid, colour), (hollow, style.PAPER)):
+        if dots:
+            diagram.plot(*zip(*dots, strict=True), "o", markersize=4.5, color=colour, markerfacecolor=face)
     ece = sum(b["count"] * abs(b["confidence"] - b["accuracy"]) for b in filled) / total
     diagram.text(0.04, 0.94, f"ECE {ece:.3f}", transform=diagram.transAxes, va="top")
     diagram.set(xlim=(0, 1), ylim=(0, 1))
     diagram.tick_params(labelbottom=False)
-    strip.bar(middle, [100 * b["count"] / total for b in filled], width=0.92 * width, color=colour)
+    diagram.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    strip.yaxis.set_major_locator(MaxNLocator(nbins=2, prune=None))
     strip.set_xlabel("Confidence")

@@ -55,7 +55,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         members[configs.index(config)].append(run)
     for same in members:
         _refuse_twins(same)
-    labels = _labels(configs)
+    labels = labels_of(configs)
     return [
         Group(label, config, tuple(sorted(same, key=lambda run: run.seed)))
         for label, config, same in zip(labels, configs, members, strict=True)
@@ -105,7 +105,15 @@ def _refuse_twins(runs: Sequence[Run]) -> None:
             )
 
 
-def _labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def labels_of(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name configurations by the settings in which they differ.
+
+    Args:
+        configs: Flat configurations, at least one.
+
+    Returns:
+        One label for each.
+    """
     keys = differing_keys(configs)
     if not keys:
         kinds = [configs[0].get(key) for key in ("algorithm.kind", "selection.kind")]

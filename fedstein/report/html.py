@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from shlex import quote
+from typing import Any
 
 from fedstein.report import style
 from fedstein.report.client_evaluation import client_columns, client_range
@@ -21,7 +23,7 @@ CAPTIONS = {
     "cost": "Communication cost: the leading metric against the array bytes sent between server and clients, in both "
     "directions together.",
     "reliability": "Calibration after the last round: accuracy in each of 15 bins of confidence; points under the "
-    "dashed line are overconfident. Below, the share of test rows in each bin.",
+    "dashed line are overconfident. Bins with few rows are faded. Below, the share of test rows in each bin.",
     "selection": "The number of rounds in which each client was selected to train.",
     "distances": "Distance from NUTS: each dot is a weight; a diamond is log ξ or another parameter that is not a "
     "weight. Left: the standard deviation of the particles divided by that of the posterior, with the median over the "
@@ -58,16 +60,27 @@ FROM_NUTS = {
     "NUTS draws": "the same number of draws of the reference, evaluated by the same formulas: the distance of a "
     "perfect sample of that size.",
 }
+SCRIPTS = ("echarts.min.js", "charts.js", "sections.js")
 _VARIABLES = {style.INK: "--ink", style.MUTED: "--muted", style.GRID: "--grid", style.PAPER: "--card"}
 
 
-def render(summary: Summary, rows: Sequence[Row], figures: Sequence[RenderedFigure]) -> str:
+def render(
+    summary: Summary,
+    rows: Sequence[Row],
+    figures: Sequence[RenderedFigure],
+    views: dict[str, Any],
+    paragraph: str,
+    bibtex: str,
+) -> str:
     """Render the page.
 
     Args:
         summary: The groups of runs.
         rows: The rows of the report.
-        figures: The figures.
+        figures: The figures, for readers without JavaScript.
+        views: The views of the runs, which the page draws itself.
+        paragraph: The paragraph on methods.
+        bibtex: The references of that paragraph.
 
     Returns:
         The HTML.
@@ -82,8 +95,12 @@ def render(summary: Summary, rows: Sequence[Row], figures: Sequence[RenderedFigu
         _table(result_columns(rows), _keys(summary)),
         *_differences(summary, rows),
         *_from_nuts(summary, rows),
-        "<h2>Figures</h2>",
+        "<h2>What one sees</h2>",
+        '<div id="views"></div>',
+        "<noscript>",
+        '<p class="small">Interactive figures need JavaScript. These are the files of the folder figures.</p>',
         *(_figure(figure, several) for figure in figures),
+        "</noscript>",
         *_by_client(summary),
         "<h2>What was run</h2>",
         *_configuration(summary),
@@ -91,10 +108,14 @@ def render(summary: Summary, rows: Sequence[Row], figures: Sequence[RenderedFigu
         _table(run_columns(rows)),
         "<h2>How to repeat it</h2>",
         *_repeat(rows),
+        "<h2>Methods, to quote</h2>",
+        f"<p>{escape(paragraph)}</p>",
+        f"<details><summary>BibTeX</summary><pre>{escape(bibtex)}</pre></details>",
         "<h2>How to read the numbers</h2>",
         _definitions(summary),
+        _drawing(views),
     ]
-    css = files("fedstein.report").joinpath("page.css").read_text("utf-8")
+    css = static("page.css")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -103,6 +124,27 @@ def render(summary: Summary, rows: Sequence[Row], figures: Sequence[RenderedFigu
         + "\n".join(body)
         + "\n</main>\n</body>\n</html>\n"
     )
+
+
+def static(name: str) -> str:
+    """The text of a file that ships with the page."""
+    return files("fedstein.report").joinpath("static", name).read_text("utf-8")
+
+
+def embedded_json(value: Any) -> str:
+    """JSON that can stand inside a script element, whatever text it holds."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _drawing(views: dict[str, Any]) -> str:
+    parts = [f'<script type="application/json" id="views-data">{embedded_json(views)}</script>']
+    parts += [f"<script>{static(name)}</script>" for name in SCRIPTS]
+    parts.append(
+        '<script>Fedstein.render(document.getElementById("views"), '
+        'JSON.parse(document.getElementById("views-data").textContent));</script>'
+    )
+    return "\n".join(parts)
 
 
 def inline_svg(figure: RenderedFigure) -> str:
@@ -291,16 +333,17 @@ def _table(columns: Sequence[Column], keys: Iterable[str] = ()) -> str:
 
     def cell(tag: str, text: str, column: Column, before: str = "") -> str:
         name = "n" if column.number else "wrap" if len(text) > 28 else ""
-        return f"<{tag}{f' class={name}' if name else ''}>{before}{escape(text)}</{tag}>"
+        return f"<{tag}{f' class={name}' if name else ''}>{before}{escape(text)}</{tag.split()[0]}>"
 
-    head = "".join(cell("th", column.heading, column) for column in columns)
+    head = "".join(cell("th scope=col", column.heading, column) for column in columns)
     lines = list(zip(*(column.cells for column in columns), strict=True))
     patches = list(keys) or [""] * len(lines)
     body = ""
     for line, patch in zip(lines, patches, strict=True):
         cells = zip(line, columns, [patch, *[""] * (len(columns) - 1)], strict=True)
         body += f"<tr>{''.join(cell('td', text, column, before) for text, column, before in cells)}</tr>"
-    return f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="card scroll" tabindex="0" role="region" aria-label="table">{table}</div>'
 
 
 def _plural(number: int, word: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from contextvars import ContextVar
+from typing import Any, Literal
 
 import matplotlib.style
 from matplotlib.axes import Axes
@@ -21,6 +22,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 Dashes = tuple[float, Sequence[float]] | Literal["-"]
 DASHES: tuple[Dashes, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 WIDTH = 9.0  # inches
+ON_PAPER = 7.16 / WIDTH  # the width of the text of a two-column page; text is then 8 points high
+_scale: ContextVar[float] = ContextVar("scale", default=1.0)
 
 _RC = {
     "font.family": "sans-serif",
@@ -55,10 +58,20 @@ _RC = {
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Use Matplotlib's defaults with our changes, regardless of the user's settings, which are restored afterwards."""
-    with matplotlib.style.context(["default", _RC], after_reset=False):
-        yield
+def style(scale: float = 1.0) -> Iterator[None]:
+    """Use Matplotlib's defaults with our changes, regardless of the user's settings, which are restored afterwards.
+
+    Args:
+        scale: Figures, text and lines become this much smaller; ON_PAPER makes a figure as wide as a page's text.
+    """
+    sizes: dict[str, Any] = {"font.size": 10 * scale, "axes.titlesize": 11 * scale, "lines.linewidth": 1.8 * scale}
+    sizes["savefig.dpi"] = 160 / scale
+    token = _scale.set(scale)
+    try:
+        with matplotlib.style.context(["default", _RC, sizes], after_reset=False):
+            yield
+    finally:
+        _scale.reset(token)
 
 
 def figure(height: float, width: float = WIDTH) -> Figure:
@@ -68,7 +81,8 @@ def figure(height: float, width: float = WIDTH) -> Figure:
         height: In inches.
         width: In inches.
     """
-    fig = Figure(figsize=(width, height), layout="constrained")
+    scale = _scale.get()
+    fig = Figure(figsize=(width * scale, height * scale), layout="constrained")
     FigureCanvasAgg(fig)
     return fig
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedstein.errors import InputError
 from fedstein.files import write_bytes
-from fedstein.report.figures import FIGURES, draw
+from fedstein.report.figures import FIGURES, RenderedFigure, draw
 from fedstein.report.find import find_runs
-from fedstein.report.html import render
-from fedstein.report.load import Run, load_run
+from fedstein.report.html import CAPTIONS, SEVERAL_SEEDS, render
+from fedstein.report.load import load_run
+from fedstein.report.methods import caption, methods
 from fedstein.report.summary import Summary, group_row, seed_row, summarise
 from fedstein.report.tables import Row
+from fedstein.report.views import folder_names, views
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class ReportResult:
 
 
 def write_report(paths: Sequence[str | Path], out: str | Path | None = None, notes: Sequence[str] = ()) -> ReportResult:
-    """Read run folders, and write report.html, report.csv and figures/.
+    """Read run folders, and write report.html, report.csv, methods.md, references.bib and figures/.
 
     Args:
         paths: The run folders, or folders with runs below them. A folder that is given twice counts once.
@@ -57,18 +58,23 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     default = given[0] / "report" if len(given) == 1 else Path("report")
     folder = default if out is None else Path(out)
     figures = draw(summary)
-    page = render(summary, rows, figures)
+    paragraph, bibtex = methods(summary)
+    shown = views([run.path for run in summary.runs])
+    page = render(summary, rows, figures, shown, paragraph, bibtex)
     try:
         (folder / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"expected a folder to write to, got {folder} ({error.strerror}); name another one") from error
     written = []
     for figure in figures:
-        for ending, content in ((".png", figure.png), (".svg", figure.svg.encode())):
+        for ending, content in ((".png", figure.png), (".svg", figure.svg.encode()), (".pdf", figure.pdf)):
             written.append(_write(folder / "figures" / f"{figure.name}{ending}", content))
     for stale in FIGURES.keys() - {figure.name for figure in figures}:
-        for ending in (".png", ".svg"):
+        for ending in (".png", ".svg", ".pdf"):
             (folder / "figures" / f"{stale}{ending}").unlink(missing_ok=True)
+    _write(folder / "figures" / "captions.md", _captions(summary, figures).encode())
+    _write(folder / "methods.md", f"{paragraph}\n".encode())
+    _write(folder / "references.bib", bibtex.encode())
     return ReportResult(
         html=_write(folder / "report.html", page.encode()),
         csv=_write(folder / "report.csv", _csv(rows).encode()),
@@ -85,7 +91,7 @@ def report_rows(summary: Summary) -> list[Row]:
     Args:
         summary: The numbers of the report.
     """
-    names = _folder_names(summary.runs)
+    names = folder_names([run.path for run in summary.runs])
     differences = {d.label: d for d in summary.differences}
     rows = []
     for summed in summary.groups:
@@ -95,11 +101,13 @@ def report_rows(summary: Summary) -> list[Row]:
     return rows
 
 
-def _folder_names(runs: Sequence[Run]) -> dict[Path, str]:
-    """Name each folder relative to the common parent, so that the page tells nothing about the machine."""
-    full = {run.path: run.path.resolve() for run in runs}
-    common = os.path.commonpath([path.parent for path in full.values()])
-    return {path: Path(os.path.relpath(whole, common)).as_posix() for path, whole in full.items()}
+def _captions(summary: Summary, figures: Sequence[RenderedFigure]) -> str:
+    several = any(len(s.group.runs) > 1 for s in summary.groups)
+    lines = []
+    for figure in figures:
+        interval = SEVERAL_SEEDS.get(figure.name, "") if several else ""
+        lines.append(f"**{figure.name}**: {caption(CAPTIONS[figure.name], summary, interval)}\n")
+    return "\n".join(lines)
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -30,10 +30,10 @@ PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
 
 class RunFolder:
-    """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``, ``checkpoint/``,
-    ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the inputs were rotated,
-    ``gaussian.safetensors`` and ``sums.safetensors`` from full sites, ``draws.safetensors`` and ``draws.json`` once
-    draws were asked for, ``clients-evaluation.json`` where clients evaluate, ``forgotten.json``
+    """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``,
+    ``particles.jsonl``, ``checkpoint/``, ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the
+    inputs were rotated, ``gaussian.safetensors`` and ``sums.safetensors`` from full sites, ``draws.safetensors`` and
+    ``draws.json`` once draws were asked for, ``clients-evaluation.json`` where clients evaluate, ``forgotten.json``
     where a client was forgotten; ``rows.safetensors`` and ``rows.json`` where rows were passed to ``fedstein.fit``."""
 
     def __init__(self, path: Path):

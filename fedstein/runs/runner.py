@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from fedstein.runs.early_stopping import stop_reason
 from fedstein.runs.federate import PreparedRun, prepare_run
 from fedstein.runs.folder import RunFolder
 from fedstein.runs.kept_draws import write_sums
+from fedstein.runs.particle_track import cut_track, note_particles
 from fedstein.runs.refining import refine_conclusion
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -114,6 +116,7 @@ def _resume(
     else:
         state = first(run.context)
     folder.cut_back(state.round)
+    cut_track(folder.path, state.round)
     on_start(state.round, folder.environment_changes(config))
     return observed(folder, run, state, on_round, callbacks)
 
@@ -165,6 +168,7 @@ def carry_on(folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnR
             line = record.to_dict()
             folder.append(line)
             state = done
+            note_particles(folder.path, state.round, run.config.rounds, partial(run.federation.particles, state.server))
             on_round(line)
             if state.round % every == 0:
                 save()

@@ -98,7 +98,7 @@ def test_pyplot_is_never_imported() -> None:
 
 PACKAGES = [
     (metrics, {"errors", "evaluation", "registry"}),
-    (report, {"errors", "evaluation", "federation", "files", "report"}),
+    (report, {"errors", "evaluation", "federation", "files", "report", "runs"}),
 ]
 
 

@@ -1,0 +1,151 @@
+"""The paragraph on methods of a report, the BibTeX of what was used, and captions that say data, seeds and interval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from fedstein import __version__
+from fedstein.report.load import Run
+from fedstein.report.summary import Summary
+
+ALGORITHMS = {
+    "dsvgd": ("distributed Stein variational gradient descent", ("kassab2022federated", "liu2016stein")),
+    "parallel_dsvgd": (
+        "parallel distributed Stein variational gradient descent",
+        ("kassab2022federated", "liu2016stein"),
+    ),
+    "pooled_svgd": ("Stein variational gradient descent on the pooled rows", ("liu2016stein",)),
+    "fedavg": ("federated averaging", ("mcmahan2017communication",)),
+}
+SCHEMES = {
+    "ksd": (
+        "with probability proportional to their kernelized Stein discrepancy",
+        ("yang2023client", "liu2016kernelized"),
+    ),
+    "hip": ("by their Hilbert inner product", ("yang2023client",)),
+    "round_robin": ("in turn", ()),
+    "random": ("uniformly at random", ()),
+}
+DATASETS = {
+    "covertype": ("Covertype", "blackard1999comparative"),
+    "mnist": ("MNIST", "lecun1998gradient"),
+    "digits": ("the UCI optical digits", "alpaydin1998optical"),
+    "breast_cancer": ("the Wisconsin breast cancer data", "street1993nuclear"),
+    "diabetes": ("the diabetes data", "efron2004least"),
+}
+
+
+def methods(summary: Summary) -> tuple[str, str]:
+    """Describe how the runs were made, for the methods section of a paper.
+
+    Args:
+        summary: The groups of runs.
+
+    Returns:
+        The paragraph, with citation keys in brackets, and the BibTeX of these keys.
+    """
+    cited: list[str] = []
+
+    def cite(*keys: str) -> str:
+        cited.extend(keys)
+        return f" [{', '.join(keys)}]" if keys else ""
+
+    configs = [summed.group.config for summed in summary.groups]
+    parts = [_data_sentence(configs, cite), _model_sentence(configs, cite), _selection_sentence(configs, cite)]
+    seeds = sorted({run.seed for run in summary.runs})
+    spread = "Lines are means over seeds and bands their range." if len(seeds) > 1 else "There is one seed."
+    parts.append(
+        f"Every setting was run for {_joined(configs, 'rounds')} rounds with {len(seeds)} "
+        f"seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))}). {spread}"
+    )
+    if summary.metric == "accuracy":
+        parts.append(
+            "Predictions average class probabilities over the posterior; the expected calibration error has 15 "
+            f"equal-width bins of the top confidence{cite('guo2017calibration')}."
+        )
+    if any(run.reference for run in summary.runs):
+        parts.append(
+            "Posteriors were compared with the No-U-Turn sampler on the pooled rows"
+            f"{cite('hoffman2014nuts', 'phan2019composable')}."
+        )
+    if any(str(config.get("engine.kind")) == "flower" for config in configs):
+        parts.append(f"Clients were separate processes under Flower{cite('beutel2020flower')}.")
+    parts.append(f"Everything was computed with Fedstein {__version__} and JAX{cite('bradbury2018jax')}.")
+    return " ".join(part for part in parts if part), bibliography(cited)
+
+
+def _data_sentence(configs: Sequence[dict[str, Any]], cite: Any) -> str:
+    sentences = []
+    for name in dict.fromkeys(str(config.get("data.name", "")) for config in configs):
+        title, key = DATASETS.get(name.removesuffix("-full"), (f"the data {name!r}" if name else "the data", ""))
+        sentences.append(f"{title}{cite(key) if key else ''}")
+    split = _joined(configs, "partition.kind")
+    dealt = "" if split in ("", "given") else f", dealt out by the partition {split}"
+    return f"We use {' and '.join(sentences)} with {_joined(configs, 'partition.clients')} clients{dealt}."
+
+
+def _model_sentence(configs: Sequence[dict[str, Any]], cite: Any) -> str:
+    found = []
+    for kind in dict.fromkeys(str(config.get("algorithm.kind", "")) for config in configs):
+        title, keys = ALGORITHMS.get(kind, (kind, ()))
+        found.append(f"{title}{cite(*keys)}")
+    text = f"The model {_joined(configs, 'model.kind')} is trained by {' and by '.join(found)}"
+    particles = _joined(configs, "algorithm.particles")
+    text += f" with {particles} particles" if particles else ""
+    if any(config.get("sites.kind") == "curvature" for config in configs):
+        text += f"; clients' factors are Gaussian sites in natural parameters{cite('ashman2022partitioned')}"
+    if any(config.get("sites.expand") == "variational" for config in configs):
+        text += f", expanded over the posterior{cite('opper2009variational')}"
+    return text + "."
+
+
+def _selection_sentence(configs: Sequence[dict[str, Any]], cite: Any) -> str:
+    found = []
+    for kind in dict.fromkeys(
+        str(config.get("selection.kind", "")) for config in configs if config.get("selection.kind")
+    ):
+        title, keys = SCHEMES.get(kind, (f"by the scheme {kind}", ()))
+        found.append(f"{title}{cite(*keys)}")
+    return f"In each round, clients are selected {' or '.join(found)}." if found else ""
+
+
+def _joined(configs: Sequence[dict[str, Any]], key: str) -> str:
+    values = list(dict.fromkeys(str(config[key]) for config in configs if config.get(key) is not None))
+    return " or ".join(values)
+
+
+def bibliography(keys: Sequence[str]) -> str:
+    """The BibTeX entries of some keys, in the order of the file that ships with the package.
+
+    Args:
+        keys: The keys; one that is named twice gives one entry.
+    """
+    text = files("fedstein.report").joinpath("static", "references.bib").read_text("utf-8")
+    entries = re.split(r"\n(?=@)", text)
+    found = {match[1]: entry.strip() for entry in entries if (match := re.match(r"@\w+\{(\w+),", entry.strip()))}
+    return "\n\n".join(entry for key, entry in found.items() if key in set(keys)) + "\n"
+
+
+def caption(text: str, summary: Summary, interval: str) -> str:
+    """A caption that can stand in a paper: what one sees, of which data, over which seeds, with which interval.
+
+    Args:
+        text: What one sees.
+        summary: The groups of runs.
+        interval: What bands or bars mean; empty where there are none.
+    """
+    return " ".join(part for part in (text, interval, _origin(summary.runs)) if part)
+
+
+def _origin(runs: Sequence[Run]) -> str:
+    names = list(dict.fromkeys(str(run.config.get("data", {}).get("name", "")) for run in runs))
+    shown = [DATASETS.get(name.removesuffix("-full"), (name, ""))[0] for name in names if name]
+    clients = sorted({len(run.selected_counts) for run in runs})
+    seeds = sorted({run.seed for run in runs})
+    return (
+        f"Data: {', '.join(shown) or 'unknown'}; {' or '.join(map(str, clients))} clients; "
+        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))})."
+    )

@@ -1,0 +1,115 @@
+"""The dictionary of all views of some runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedstein.errors import InputError
+from fedstein.report.follow import FollowedRun
+from fedstein.report.views.calibration import clients_evaluated, reliability
+from fedstein.report.views.curves import group_curves, headline, shown_metrics, sparkline
+from fedstein.report.views.details import details
+from fedstein.report.views.grouping import group_followed
+from fedstein.report.views.selection import heat_map, incidents, reports, shares
+
+VERSION = 1
+HEADLINE = ("accuracy", "rmse", "nll", "ece")
+
+
+def views(folders: str | Path | Sequence[str | Path], posterior: bool = True) -> dict[str, Any]:
+    """Everything that the page and the report show of some run folders.
+
+    Args:
+        folders: One run folder or several. They may be unfinished, older or damaged; the dictionary says what is
+            missing. Runs that differ only in the seed are shown together.
+        posterior: Whether to add the views that need the posterior and the data, which takes seconds.
+
+    Returns:
+        A dictionary for ``json.dumps``. Its size depends on the number of runs and clients, not on that of rounds.
+
+    Raises:
+        InputError: A folder does not exist.
+    """
+    paths = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
+    for path in paths:
+        if not path.is_dir():
+            raise InputError(f"expected a run folder, got {path}, which is no folder; check the path")
+    runs = [FollowedRun(path, name) for path, name in folder_names(paths).items()]
+    found = views_of(runs)
+    if posterior:
+        for entry, run in zip(found["runs"], runs, strict=True):
+            entry["details"] = details(run)
+    return found
+
+
+def folder_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Name each folder relative to the common parent, so that a page tells nothing about the machine."""
+    full = {path: path.resolve() for path in paths}
+    common = os.path.commonpath([path.parent for path in full.values()]) if full else ""
+    return {path: Path(os.path.relpath(whole, common)).as_posix() for path, whole in full.items()}
+
+
+def views_of(runs: Sequence[FollowedRun]) -> dict[str, Any]:
+    """The views of runs that were read, without those of the posterior.
+
+    Args:
+        runs: The runs, the group to compare with first.
+    """
+    groups, notes = group_followed(runs)
+    metrics = shown_metrics(list(runs))
+    label = {run.id: group.label for group in groups for run in group.runs}
+    return {
+        "version": VERSION,
+        "metrics": metrics,
+        "notes": notes,
+        "groups": [
+            {
+                "label": group.label,
+                "seeds": [run.seed for run in group.runs],
+                "runs": [run.id for run in group.runs],
+                "headline": headline(group, [m for m in HEADLINE if m in metrics]),
+                "curves": group_curves(group, metrics),
+                "reliability": reliability(group),
+                "shares": shares(group),
+            }
+            for group in groups
+        ],
+        "runs": [_run(run, label.get(run.id, run.id)) for run in runs],
+    }
+
+
+def _run(run: FollowedRun, label: str) -> dict[str, Any]:
+    metrics = shown_metrics([run])
+    return {
+        **describe(run),
+        "label": label,
+        "heat_map": heat_map(run),
+        "reports": reports(run),
+        "clients": clients_evaluated(run, metrics[0]) if metrics[:1] in (["accuracy"], ["rmse"]) else None,
+        "incidents": incidents(run),
+    }
+
+
+def describe(run: FollowedRun) -> dict[str, Any]:
+    """What the list of runs says of a run."""
+    words = [run.section("data").get("name"), run.section("model").get("kind"), run.section("selection").get("kind")]
+    engine = run.section("engine").get("kind")
+    return {
+        "id": run.id,
+        "seed": run.seed,
+        "state": run.state,
+        "round": run.table.last_round if len(run.table) else 0,
+        "rounds": run.planned,
+        "about": " · ".join(str(word) for word in words if word),
+        "engine": engine,
+        "problems": run.problems,
+        "spark": sparkline(run),
+    }
+
+
+def run_list(runs: Sequence[FollowedRun]) -> list[dict[str, Any]]:
+    """The entries of the list of runs."""
+    return [describe(run) for run in runs]
