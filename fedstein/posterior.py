@@ -9,10 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedstein.data import Scaling, scaled
-from fedstein.data.frames import is_frame
+from fedstein.data import Scaling
 from fedstein.data.label_coding import Label, read_labels
-from fedstein.data.passed import Columns, as_rows, features_of
 from fedstein.errors import InputError
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
@@ -22,6 +20,7 @@ from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
 from fedstein.inference.summary import Summary, summarise_draws
 from fedstein.inference.trust import DrawDiagnostics
 from fedstein.models import Model
+from fedstein.posterior_tools import PosteriorTools
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config, unknown
 from fedstein.runs.doubts import doubts
@@ -45,7 +44,7 @@ NO_SUMS = (
 
 
 @dataclass(frozen=True, repr=False)
-class Posterior:
+class Posterior(PosteriorTools):
     """N particles of a model's posterior, and how they came about.
 
     Attributes:
@@ -191,7 +190,7 @@ class Posterior:
             raise InputError(f"expected at most {len(self.particles)} draws, one a particle, got {n}")
         return self.particles[:n]
 
-    def summary(self, using: str | None = None) -> Summary:
+    def table(self, using: str | None = None) -> Summary:
         """Mean, sd, median and the central 90% interval of each parameter, with R-hat and ESS where NUTS drew.
 
         Args:
@@ -209,6 +208,22 @@ class Posterior:
             note = "" if self.refined else AT_PARTICLES
             return summarise_draws(draws, self.names, using, self.diagnostics, self.problems, note)
         return summarise_draws(draws, self.names, using, None, self.doubts if using == "gaussian" else [NO_SITES])
+
+    def chains(self, using: str | None = None) -> np.ndarray:
+        """Draws with an axis for chains, as MCMC diagnostics want them.
+
+        Args:
+            using: As for ``draws``.
+
+        Returns:
+            Chains x draws x d; what is not from chains is one chain.
+
+        Raises:
+            InputError: There is no such posterior.
+        """
+        if (using or self._best()) == "nuts":
+            return self.sample().draws
+        return self.draws(using=using)[None]
 
     def interval(self, level: float = 0.9, using: str | None = None) -> np.ndarray:
         """Central intervals of the parameters.
@@ -257,58 +272,6 @@ class Posterior:
         if self.scaling is not None:
             mean, sd = mean * self.scaling.target_scale + self.scaling.target_mean, sd * self.scaling.target_scale
         return np.stack([mean, sd], axis=1)
-
-    def predict_proba(self, x: Any, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-        """The probability of each class; for classification ``predict`` is the same.
-
-        Args:
-            x: As for ``predict``, and so are the others.
-            using: The posterior.
-            draws: The number of draws.
-            seed: Their seed.
-
-        Returns:
-            Rows x classes; the columns are in the order of ``labels``.
-
-        Raises:
-            InputError: The model is a regression, or the rows are not rows of the model.
-        """
-        if self.model.task != "classification":
-            raise InputError(f"the model {self.model.name!r} is a regression and has no classes; use predict")
-        return self.predict(x, using, draws, seed)
-
-    def predict_class(self, x: Any, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-        """The most probable label of each row.
-
-        Args:
-            x: As for ``predict``, and so are the others.
-            using: The posterior.
-            draws: The number of draws.
-            seed: Their seed.
-
-        Returns:
-            One label a row, of the type that was passed to ``fit``; text for a run on a file.
-
-        Raises:
-            InputError: The model is a regression, or the rows are not rows of the model.
-        """
-        best = self.predict_proba(x, using, draws, seed).argmax(axis=1)
-        return np.array(self.labels or range(self.model.classes))[best]
-
-    @property
-    def columns(self) -> Columns:
-        """The names of the features, which DataFrames must have, and of target and client, which they may have."""
-        return Columns(self.features, self.config.data.target or "", self.config.data.client or "")
-
-    def _rows(self, x: Any) -> np.ndarray:
-        """Rows as the model takes them."""
-        precision = np.dtype(jnp.result_type(float))
-        if is_frame(x):  # scaled in float64, so that large numbers keep their differences
-            wide = np.float64 if self.scaling is not None else precision
-            x = features_of(x, self.columns, "x", wide, extra=True)
-        if self.scaling is not None and np.ndim(x) == 2 and np.shape(x)[1] == len(self.scaling.mean):
-            x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale)
-        return as_rows(x, "x", precision, self.model.features)
 
     def _best(self) -> str:
         """The posterior that says most about widths."""

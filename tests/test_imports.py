@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("selection",),
     ("federation",),
     ("runs",),
+    ("posterior_tools",),
     ("posterior",),
     ("flower", "api", "loggers"),
     ("fedstein",),  # the package's own __init__.py, with the names that users import

@@ -154,7 +154,7 @@ def test_a_run_folder_keeps_sums_and_draws(folder: Path) -> None:
     again = load(folder)
     assert again.sample().diagnostics.seconds == posterior.sample().diagnostics.seconds  # read, not made
     np.testing.assert_array_equal(again.draws(), draws)
-    table = again.summary()
+    table = again.table()
     assert (len(table), table.using, table.trusted) == (32, "nuts", True)
     assert tuple(table[0]) == COLUMNS
     assert all(row["5%"] < row["median"] < row["95%"] and row["R-hat"] < 1.01 and row["ESS"] > 400 for row in table)
@@ -183,7 +183,7 @@ def test_draws_that_are_not_to_be_trusted_say_so(folder: Path, capsys: pytest.Ca
     again = load(folder)
     assert not again.trusted
     assert "not to be trusted" in repr(again)
-    assert "not to be trusted:\nThe chains disagree." in str(again.summary())
+    assert "not to be trusted:\nThe chains disagree." in str(again.table())
     assert command("summary", folder) == 0
     assert "not to be trusted:\nThe chains disagree." in capsys.readouterr().out
 
@@ -221,7 +221,7 @@ def test_without_numpyro_or_pandas_a_sentence_says_so(folder: Path, monkeypatch:
     posterior = load(folder)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match="pip install pandas"):
-        posterior.summary("gaussian").to_pandas()
+        posterior.table("gaussian").to_pandas()
     monkeypatch.setitem(sys.modules, "numpyro", None)
     with pytest.raises(InputError, match="pip install numpyro"):
         posterior.draws(seed=5)

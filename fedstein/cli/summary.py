@@ -48,7 +48,7 @@ def summary(
     from fedstein.posterior import NO_SITES, load
 
     found = load(folder)
-    table = found.summary(posterior)
+    table = found.table(posterior)
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for i, heading in enumerate(COLUMNS):
         grid.add_column(heading, justify="right" if i else "left", no_wrap=bool(i), overflow="fold")

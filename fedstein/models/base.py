@@ -58,6 +58,11 @@ class GaussianGiven(NamedTuple):
     precision: Callable[[Blocks], Array]
 
 
+def unchanged(x: np.ndarray) -> np.ndarray:
+    """Return rows as they are."""
+    return x
+
+
 class Model(NamedTuple):
     """A prior p0 and a likelihood, as pure functions that close over their settings."""
 
@@ -72,7 +77,7 @@ class Model(NamedTuple):
     ]  # -> rows x classes log-probabilities, or rows x 2N (means, log-precisions)
     # offset, origin, x, y, row weights -> the log-likelihood at offset + origin, without materialising the sum
     log_likelihood_around: Callable[[Blocks, Blocks, Array, Array, Array], Array] | None = None
-    prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x  # rows of a dataset -> rows that the model takes
+    prepare: Callable[[np.ndarray], np.ndarray] = unchanged  # rows of a dataset -> rows that the model takes
     kde_dim: int = 0  # the d in the normaliser of the reference density; 0: the length of theta
     prior_curvature: float | None = None  # the largest curvature of -log p0; None: unbounded
     linear_prior_score: float | None = None  # c, if the score of p0 is c * theta

@@ -65,5 +65,9 @@ def read_rows(folder: Path, facts: Mapping[str, Any]) -> Dataset:
         label_kind=str(facts.get("label_kind", "text")),
         client_names=tuple(map(str, about["clients"])),
         target_name=str(about.get("target", "")),
-        **{name: arrays[name] for name in ARRAYS},
+        train_x=arrays["train_x"],
+        train_y=arrays["train_y"],
+        test_x=arrays["test_x"],
+        test_y=arrays["test_y"],
+        client_of_row=arrays["client_of_row"],
     )
