@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fedstein.cli.progress import show_share
 from fedstein.console import say
+from fedstein.errors import InputError
 from fedstein.runs.jax_setup import start_jax
 from fedstein.studies.reference.nuts import Sampler, require_numpyro
 from fedstein.studies.reference.pipeline import (
@@ -88,6 +89,55 @@ def warn(group: Group, posterior: Reference) -> None:
             f"raise --warmup and --draws ({names})",
             file=sys.stderr,
         )
+
+
+def calibrate(kinds: list[str], simulations: int, seed: int, out: Path, quiet: bool) -> None:
+    """Run the studies of simulation-based calibration and write their ranks, a table and a figure.
+
+    Args:
+        kinds: The models; empty for all studies.
+        simulations: The number of simulations of each model.
+        seed: The seed of the studies.
+        out: The folder for the results. The same command continues there.
+        quiet: Whether to print nothing.
+
+    Raises:
+        InputError: There is no such study, a number is out of bounds, or the folder holds another study.
+    """
+    from fedstein.files import disk_errors, write_bytes
+    from fedstein.report import rank_figure as figures
+    from fedstein.report import style
+    from fedstein.studies.reference import sbc
+
+    if not sbc.BINS <= simulations <= 100_000:
+        raise InputError(f"expected --simulations from {sbc.BINS} to 100000, got {simulations}")
+    studies = sbc.chosen(kinds)
+    require_numpyro()
+    results = {}
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        with show_share(quiet) as on_progress:
+            for place, (name, study) in enumerate(studies.items()):
+
+                def on_share(share: float, doing: str, place: int = place) -> None:
+                    on_progress((place + share) / len(studies), doing)
+
+                results[name] = sbc.run_study(study, simulations, seed, out / f"{name}.json", on_share)
+            on_progress(1.0, "simulations")
+        panels = {
+            name: [
+                figures.RankHistogram(parameter, counts, found.band(), f"90% covers {share:.1%}")
+                for parameter, counts, share in zip(found.names, found.counts(), found.coverage(), strict=True)
+            ]
+            for name, found in results.items()
+        }
+        with style.style():
+            write_bytes(out / "ranks.png", style.as_png(figures.rank_figure(panels)))
+        write_bytes(out / "calibration.md", f"{sbc.table(results)}\n".encode())
+    if not quiet:
+        for name, found in results.items():
+            say(sbc.overall(name, found))
+        say(f"{out / 'ranks.png'} has the histograms, {out / 'calibration.md'} the table")
 
 
 PARTS = {"particles": "particles", "gaussian": "site Gaussian", "quoted": "draws"}

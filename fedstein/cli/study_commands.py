@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedstein.cli.options import Inputs, Preset, Quiet, Seed, Set, split_inputs
+from fedstein.errors import InputError
 
 
 def compare(
@@ -54,25 +55,50 @@ def compare(
 
 def reference(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of finished runs with at most 500 parameters.")
-    ],
+        list[Path] | None,
+        typer.Argument(metavar="DIR...", help="Folders of finished runs with at most 500 parameters."),
+    ] = None,
     draws: Annotated[int, typer.Option(help="The number of draws that each chain keeps.")] = 1000,
     warmup: Annotated[int, typer.Option(help="The number of warm-up draws of each chain, which are discarded.")] = 300,
     chains: Annotated[int, typer.Option(help="The number of chains, at least two.")] = 4,
     seed: Annotated[int, typer.Option(help="The seed of the sampler. The runs have their own seeds.")] = 0,
+    sbc: Annotated[
+        bool, typer.Option("--sbc", help="Simulation-based calibration of small models, instead of folders.")
+    ] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="blr|linear|poisson", help="With --sbc: only this model; may be repeated."),
+    ] = None,
+    simulations: Annotated[
+        int | None, typer.Option(help="With --sbc: simulations of each model; default: 200.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --sbc: the folder for the results; default: calibration.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Measure how far particles, draws and site Gaussian are from NUTS on the pooled data.
 
-    The result is written to each run folder, where fedstein report finds it.
+    The result is written to each run folder, where fedstein report finds it. With --sbc, check on simulated data
+    whether intervals contain the truth as often as they say.
 
     \b
     Example:
       fedstein reference runs/first && fedstein report runs/first
+      fedstein reference --sbc --simulations 100 --out calibration
     """
-    from fedstein.cli.reference import reference_runs
+    from fedstein.cli.reference import calibrate, reference_runs
     from fedstein.studies.reference.nuts import Sampler
 
+    if sbc:
+        if folders:
+            raise InputError("--sbc simulates its own rows; leave the folders out")
+        calibrate(model or [], 200 if simulations is None else simulations, seed, out or Path("calibration"), quiet)
+        return
+    if model or simulations is not None or out is not None:
+        raise InputError("--model, --simulations and --out go with --sbc")
+    if not folders:
+        raise InputError("expected folders of finished runs, or --sbc")
     reference_runs(folders, Sampler(chains, warmup, draws, seed), quiet)
 
 

@@ -1,0 +1,233 @@
+"""Simulation-based calibration (Talts et al. 2018) of federated posteriors: `fedstein reference --sbc`.
+
+In each simulation, theta is drawn from the prior, and rows of several clients are drawn from the likelihood at theta.
+The posterior is trained as `fedstein.fit` trains it, with variational sites. If the draws represent the posterior, the
+rank of theta among them is uniform, and a 90% interval contains theta in 90% of the simulations. Results are kept in
+one JSON file for each model, so that a study that was stopped continues.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from fedstein.api import fit
+from fedstein.errors import InputError
+from fedstein.files import read_json, write_json
+from fedstein.models import MODELS, Model
+
+DRAWS = 99  # of the posterior in each simulation, so that ranks are 0 to 99
+BINS = 10
+LEVEL = 0.9
+EVERY = 5  # simulations between two writes of the file
+FEATURES = 2
+
+OnProgress = Callable[[float, str], None]
+
+
+class Study(NamedTuple):
+    """A small federated model to calibrate.
+
+    Attributes:
+        kind: The name of the model.
+        settings: Its prior. Priors are narrower than the defaults, because rows must be possible: counts of exp(20) are
+            not.
+        clients: The number of clients.
+        rows: The number of rows of each client.
+        rounds: The number of rounds before the variational passes.
+    """
+
+    kind: str
+    settings: Mapping[str, Any]
+    clients: int = 3
+    rows: int = 40
+    rounds: int = 6
+
+
+STUDIES = {
+    "blr": Study("blr", {"prior_shape": 4.0, "prior_rate": 4.0}),
+    "linear": Study(
+        "linear",
+        {"prior_shape": 4.0, "prior_rate": 4.0, "intercept_sd": 1.0, "noise_shape": 4.0, "noise_rate": 1.0},
+    ),
+    "poisson": Study("poisson", {"prior_shape": 4.0, "prior_rate": 1.0, "intercept_sd": 0.7}),
+}
+
+
+class Calibration(NamedTuple):
+    """What the simulations of one model say.
+
+    Attributes:
+        names: The names of the parameters.
+        ranks: Simulations x d, from 0 to DRAWS.
+        covered: Simulations x d: whether the central 90% interval contains theta.
+        doubtful: The number of simulations whose draws are not to be trusted. They count like the others.
+    """
+
+    names: tuple[str, ...]
+    ranks: np.ndarray
+    covered: np.ndarray
+    doubtful: int
+
+    def counts(self) -> np.ndarray:
+        """Count the ranks in BINS bins of equal width; d x BINS."""
+        bins = self.ranks * BINS // (DRAWS + 1)
+        return np.stack([np.bincount(column, minlength=BINS) for column in bins.T])
+
+    def band(self, level: float = 0.99) -> tuple[float, float]:
+        """Return the interval in which a bin's count of uniform ranks lies with this probability."""
+        tail = (1 - level) / 2
+        low, high = stats.binom.ppf((tail, 1 - tail), len(self.ranks), 1 / BINS)
+        return float(low), float(high)
+
+    def p_values(self) -> np.ndarray:
+        """Return the p-value of a chi-squared test of uniform ranks for each parameter."""
+        return np.asarray([stats.chisquare(row).pvalue for row in self.counts()])
+
+    def coverage(self) -> np.ndarray:
+        """Return the share of simulations whose 90% interval contains the parameter."""
+        return np.asarray(self.covered.mean(axis=0))
+
+
+def built(study: Study) -> Model:
+    """Build the model of a study. Its particles start from the prior, which is how theta is drawn."""
+    kind = MODELS.find(study.kind)
+    settings = kind.settings(**{**study.settings, "start": "prior"})
+    return kind.build(FEATURES, kind.classes or 0, settings)
+
+
+def simulate(study: Study, model: Model, seed: int, number: int) -> tuple[np.ndarray, list[tuple[Any, Any]]]:
+    """Draw theta from the prior, and clients' rows from the likelihood at theta.
+
+    Args:
+        study: The study.
+        model: Its model.
+        seed: The seed of the study.
+        number: The number of the simulation.
+
+    Returns:
+        theta (d), and the (x, y) of each client. Clients differ in the means of their inputs.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), number)
+    theta = model.init(jax.random.fold_in(key, 0), 1)
+    clients = []
+    for client in range(study.clients):
+        key_x, key_y = jax.random.split(jax.random.fold_in(key, client + 1))
+        shift = jnp.array([1.0, -1.0]) * (client - (study.clients - 1) / 2) / study.clients
+        x = np.asarray(jax.random.normal(key_x, (study.rows, FEATURES)) + shift, np.float32)
+        blocks, inputs = model.split(theta), jnp.asarray(model.prepare(x))
+        if model.sample is not None:
+            y = np.asarray(model.sample(key_y, blocks, inputs))[:, 0]
+        else:
+            y = np.asarray(jax.random.categorical(key_y, model.predict(blocks, inputs)))
+        clients.append((x, y.astype(np.float32 if model.task == "regression" else np.int32)))
+    return np.asarray(theta, np.float64)[0], clients
+
+
+def rank_in(theta: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the rank of theta among DRAWS of the draws, and whether the 90% interval of all of them contains it."""
+    few = draws[np.linspace(0, len(draws) - 1, DRAWS).round().astype(int)]
+    low, high = np.quantile(draws, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
+    return np.sum(few < theta, axis=0), (low <= theta) & (theta <= high)
+
+
+def run_study(study: Study, simulations: int, seed: int, file: Path, on_progress: OnProgress) -> Calibration:
+    """Simulate, train and rank, or go on where an earlier call stopped.
+
+    Args:
+        study: The study.
+        simulations: The number of simulations.
+        seed: The seed of the study.
+        file: Where results are kept.
+        on_progress: Called with the share that is done and what is being done.
+
+    Returns:
+        The calibration.
+
+    Raises:
+        InputError: The file holds the results of another study.
+    """
+    model = built(study)
+    about = {**study._asdict(), "settings": dict(study.settings), "seed": seed, "draws": DRAWS}
+    found: dict[str, Any] = {"study": about, "names": names_of(model), "ranks": [], "covered": [], "doubtful": []}
+    if file.is_file():
+        kept = read_json(file, "a study of calibration")
+        if kept.get("study") != about:
+            raise InputError(f"{file} holds another study; give another --out, or delete the file")
+        found = kept
+    settings = {"model": {**study.settings}, "sites": {"expand": "variational", "settle": False}}
+    for number in range(len(found["ranks"]), simulations):
+        on_progress(number / simulations, f"{study.kind}: simulation {number + 1} of {simulations}")
+        theta, clients = simulate(study, model, seed, number)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the doubts of single runs are counted
+            posterior = fit(
+                study.kind,
+                clients,
+                settings=settings,
+                rounds=study.rounds,
+                algorithm__particles=8,
+                selection__kind="round_robin",
+                seed=number,
+            )
+            ranks, covered = rank_in(theta, posterior.draws(using="nuts"))
+            trusted = posterior.trusted
+        found["ranks"].append(ranks.tolist())
+        found["covered"].append(covered.tolist())
+        found["doubtful"].append(not trusted)
+        if len(found["ranks"]) % EVERY == 0 or number + 1 == simulations:
+            write_json(file, found)
+    part = slice(0, simulations)
+    ranks, covered = np.asarray(found["ranks"][part], int), np.asarray(found["covered"][part], bool)
+    return Calibration(tuple(found["names"]), ranks, covered, sum(found["doubtful"][part]))
+
+
+def names_of(model: Model) -> list[str]:
+    """Name the parameters of the regressions: weights, intercept, and the logarithms of precisions."""
+    if model.parameter_names is not None:
+        return list(model.parameter_names(tuple(f"x{i}" for i in range(FEATURES))))
+    rest = ["log xi", "log gamma"][: model.dim - FEATURES - 1]
+    return [*(f"x{i}" for i in range(FEATURES)), "intercept", *rest]
+
+
+def table(results: Mapping[str, Calibration]) -> str:
+    """Write the results as a Markdown table."""
+    lines = [
+        "| model | parameter | simulations | 90% intervals contain | p-value of uniform ranks |",
+        "|---|---|---|---|---|",
+    ]
+    for name, found in results.items():
+        p_values, shares = found.p_values(), found.coverage()
+        for parameter, share, p_value in zip(found.names, shares, p_values, strict=True):
+            lines.append(f"| {name} | {parameter} | {len(found.ranks)} | {share:.1%} | {p_value:.3f} |")
+    return "\n".join(lines)
+
+
+def overall(name: str, found: Calibration) -> str:
+    """Say in one sentence whether a model is calibrated: coverage, and the smallest p-value times their number."""
+    share, least = found.coverage().mean(), min(1.0, float(found.p_values().min()) * len(found.names))
+    uniform = "ranks look uniform" if least >= 0.05 else "RANKS ARE NOT UNIFORM"
+    doubt = f", {found.doubtful} runs not to be trusted" if found.doubtful else ""
+    return (
+        f"{name}: 90% intervals contain the truth in {share:.1%} of {len(found.ranks)} simulations; {uniform} "
+        f"(p = {least:.3f} over {len(found.names)} parameters{doubt})"
+    )
+
+
+def chosen(kinds: Sequence[str]) -> dict[str, Study]:
+    """Return the studies of these models, or all of them.
+
+    Raises:
+        InputError: There is no study of a model.
+    """
+    unknown = [kind for kind in kinds if kind not in STUDIES]
+    if unknown:
+        raise InputError(f"there is a study of calibration for {', '.join(STUDIES)}, got {unknown[0]!r}")
+    return {kind: STUDIES[kind] for kind in kinds or STUDIES}

@@ -1,0 +1,95 @@
+"""Simulation-based calibration at miniature size: ranks of exact draws, a study that goes on, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedstein.cli import main
+from fedstein.errors import InputError
+from fedstein.studies.reference import sbc
+
+
+def calibration(width: float, simulations: int = 400) -> sbc.Calibration:
+    """theta ~ N(0, 1), y ~ N(theta, 1): the posterior is N(y / 2, 1 / 2); draws are ``width`` times as wide."""
+    draw = np.random.default_rng(0)
+    theta = draw.normal(size=(simulations, 2))
+    centre = (theta + draw.normal(size=theta.shape)) / 2
+    pairs = [
+        sbc.rank_in(at, middle + width * np.sqrt(0.5) * draw.normal(size=(500, 2)))
+        for at, middle in zip(theta, centre, strict=True)
+    ]
+    ranks, covered = (np.stack(part) for part in zip(*pairs, strict=True))
+    return sbc.Calibration(("a", "b"), ranks, covered, 0)
+
+
+def test_exact_draws_are_calibrated_and_narrow_ones_are_not() -> None:
+    good, narrow = calibration(1.0), calibration(0.6)
+    assert good.counts().sum() == 800
+    assert np.all(np.abs(good.coverage() - 0.9) < 0.05)
+    assert good.p_values().min() > 0.01
+    assert "ranks look uniform" in sbc.overall("exact", good)
+    low, high = good.band()
+    assert stats.binom.cdf(high, 400, 0.1) - stats.binom.cdf(low - 1, 400, 0.1) >= 0.99
+    assert np.all(narrow.coverage() < 0.8)
+    assert narrow.counts()[0, 0] > high  # ranks pile up at the ends
+    assert "RANKS ARE NOT UNIFORM" in sbc.overall("narrow", narrow)
+    assert "| narrow | a | 400 |" in sbc.table({"narrow": narrow})
+
+
+@pytest.mark.parametrize("kind", sbc.STUDIES)
+def test_simulated_rows_are_those_of_the_model(kind: str) -> None:
+    study = sbc.STUDIES[kind]
+    model = sbc.built(study)
+    theta, clients = sbc.simulate(study, model, 0, 3)
+    assert theta.shape == (model.dim,)
+    assert [x.shape for x, _ in clients] == [(40, 2)] * 3
+    again, same = sbc.simulate(study, model, 0, 3)
+    np.testing.assert_array_equal(theta, again)
+    np.testing.assert_array_equal(clients[2][1], same[2][1])
+    assert len(sbc.names_of(model)) == model.dim
+    y = np.concatenate([y for _, y in clients])
+    assert y.dtype == (np.int32 if kind == "blr" else np.float32)
+    assert np.isfinite(y).all()
+
+
+def test_a_miniature_study_goes_on_where_it_stopped(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "calibration"
+    arguments = ["reference", "--sbc", "--model", "linear", "--out", str(out)]
+    with pytest.raises(SystemExit) as done:
+        main([*arguments, "--simulations", "10", "--quiet"])
+    assert done.value.code in (0, None)
+    first = json.loads((out / "linear.json").read_text())
+    assert np.shape(first["ranks"]) == (10, 5)
+    with pytest.raises(SystemExit):
+        main([*arguments, "--simulations", "12"])
+    assert json.loads((out / "linear.json").read_text())["ranks"][:10] == first["ranks"]
+    said = capsys.readouterr().out
+    assert "linear: 90% intervals contain the truth in" in said
+    assert (out / "ranks.png").stat().st_size > 10_000
+    assert "| linear | log gamma | 12 |" in (out / "calibration.md").read_text()
+    covered = np.asarray(first["covered"]).mean()
+    assert covered > 0.7  # 50 intervals: 45 expected; fewer than 35 have a chance below 1e-4 if intervals are right
+    with pytest.raises(InputError, match="holds another study"):
+        sbc.run_study(sbc.STUDIES["linear"], 10, 1, out / "linear.json", lambda share, doing: None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sbc", "runs/some"], "leave the folders out"),
+        (["--sbc", "--model", "softmax"], "a study of calibration for blr, linear, poisson, got 'softmax'"),
+        (["--sbc", "--simulations", "3"], "expected --simulations from 10"),
+        (["--simulations", "50", "runs/some"], "go with --sbc"),
+        ([], "expected folders of finished runs, or --sbc"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reference", *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
