@@ -57,6 +57,7 @@ def test_simulated_rows_are_those_of_the_model(kind: str) -> None:
     assert np.isfinite(y).all()
 
 
+@pytest.mark.slow
 def test_a_miniature_study_goes_on_where_it_stopped(tmp_path: Path, capsys) -> None:
     out = tmp_path / "calibration"
     arguments = ["reference", "--sbc", "--model", "linear", "--out", str(out)]
