@@ -68,7 +68,7 @@ def train_client(
 ) -> tuple[Any, Any]:
     """One client's training: its update, and its whole state afterwards."""
     update, private = program.train(round_index, client, received, {}, state, shard)
-    return update, program.state_after(round_index, client, update, private)
+    return update, program.state_after(round_index, client, update, private, received, {})
 
 
 def likelihood_score(method: Method, key: Any, particles: Any, shard: Any, rows: int = 0) -> Any:

@@ -8,14 +8,16 @@ bit for bit. Evaluation and set-up messages hold sums, which travel as they are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from fedstein.federation.codecs import Codec, MessageInfo
+from fedstein.federation.codecs import Codec, Layout, MessageInfo
 from fedstein.inference.sites.base import Arrays
 from fedstein.settings import Settings
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # what a receiver holds that holds nothing
 EVERYBODY = -1  # the client id in the ``MessageInfo`` of a broadcast
 
 
@@ -23,6 +25,17 @@ class ChannelSettings(Settings):
     """The keys of ``[channel]``."""
 
     codec: str = Field("plain", description="How arrays are written on the wire.")
+    broadcast: str = Field("", description="The codec of broadcasts (to those who report); empty: channel.codec.")
+    report: str = Field("", description="The codec of reports; empty: channel.codec.")
+    assignment: str = Field("", description="The codec of what a client needs to train; empty: channel.codec.")
+    update: str = Field("", description="The codec of updates; empty: channel.codec.")
+
+    def codec_of(self, kind: str) -> str:
+        """The name of the codec for messages of this kind."""
+        return getattr(self, kind) or self.codec
+
+
+KINDS = ("broadcast", "report", "assignment", "update")
 
 
 def size_of(arrays: Mapping[str, Any]) -> int:
@@ -31,19 +44,30 @@ def size_of(arrays: Mapping[str, Any]) -> int:
 
 
 class Wire(NamedTuple):
-    """A codec with what every message of a run has in common. Clients have one too."""
+    """A codec for each kind of message, with what every message of a run has in common. Clients have one too."""
 
-    codec: Codec
+    codecs: Mapping[str, Codec]  # by kind of message
     seed: int
     precision: str
+    layout: Layout = ()
+    natural: tuple[str, str] = ("", "")
 
-    def encode(self, kind: str, round_index: int, client: int, arrays: Arrays) -> Arrays:
-        """The arrays as they travel."""
-        return self.codec.encode(arrays, MessageInfo(kind, self.seed, round_index, client, self.precision))
+    def encode(
+        self, kind: str, round_index: int, client: int, arrays: Arrays, reference: Mapping[str, Any] = NOTHING
+    ) -> Arrays:
+        """The arrays as they travel; ``reference`` is what the receiver holds already, decoded."""
+        return self.codecs[kind].encode(arrays, self._info(kind, round_index, client, reference))
 
-    def decode(self, kind: str, round_index: int, client: int, arrays: Arrays) -> Arrays:
+    def decode(
+        self, kind: str, round_index: int, client: int, arrays: Arrays, reference: Mapping[str, Any] = NOTHING
+    ) -> Arrays:
         """The arrays that the receiver computes from."""
-        return self.codec.decode(arrays, MessageInfo(kind, self.seed, round_index, client, self.precision))
+        return self.codecs[kind].decode(arrays, self._info(kind, round_index, client, reference))
+
+    def _info(self, kind: str, round_index: int, client: int, reference: Mapping[str, Any]) -> MessageInfo:
+        return MessageInfo(
+            kind, self.seed, round_index, client, self.precision, self.layout, self.natural, reference=reference
+        )
 
 
 class Broadcast(NamedTuple):
@@ -62,10 +86,12 @@ class Channel:
         self.down = self.up = 0
         self._round = 0
         self._broadcast: Broadcast | None = None
+        self._assigned: dict[int, Arrays] = {}  # what each client that trains computes from, as it received it
 
     def begin(self, round_index: int) -> None:
         """Start counting a new round. Nobody holds anything yet."""
         self._round, self._broadcast = round_index, None
+        self._assigned = {}
         self.down = self.up = 0
 
     def broadcast(self, arrays: Arrays, candidates: Sequence[int]) -> Broadcast:
@@ -97,10 +123,13 @@ class Channel:
         held = self._broadcast.original if self._broadcast is not None else {}
         known = {name for name, array in arrays.items() if held.get(name) is array}
         needed = {name: array for name, array in arrays.items() if name not in known}
-        encoded = self.wire.encode("assignment", self._round, client, needed)
+        used = self._broadcast if known else None
+        reference = used.received if used is not None else NOTHING
+        encoded = self.wire.encode("assignment", self._round, client, needed, reference)
         self.down += size_of(encoded)
-        cached = self._broadcast.wire if known and self._broadcast is not None else {}
-        return encoded, cached
+        received = self.wire.decode("assignment", self._round, client, encoded, reference)
+        self._assigned[client] = {**reference, **received}
+        return encoded, used.wire if used is not None else {}
 
     def receive(self, kind: str, client: int, arrays: Arrays) -> Arrays:
         """Count and decode a reply.
@@ -114,4 +143,5 @@ class Channel:
             The arrays that the server computes from.
         """
         self.up += size_of(arrays)
-        return self.wire.decode(kind, self._round, client, arrays)
+        reference = self._assigned.get(client, NOTHING) if kind == "update" else NOTHING
+        return self.wire.decode(kind, self._round, client, arrays, reference)

@@ -18,7 +18,7 @@ from fedstein.data.shard import Shard, make_shard
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import BUILT_IN, Metric, Sums, no_sums
 from fedstein.evaluation.predictive import Predictive
-from fedstein.federation.channel import EVERYBODY, Wire
+from fedstein.federation.channel import EVERYBODY, KINDS, Wire
 from fedstein.federation.codecs import CODECS
 from fedstein.inference.expansion import expand
 from fedstein.inference.methods.base import Method, Training
@@ -79,7 +79,7 @@ class ClientProgram:
         self.model, self.method, self.scheme = model, method, scheme
         self.seed, self.batch_size, self.report_rows = seed, batch_size, report_rows
         self.schedule = schedule or constant(0)
-        self.wire = wire or Wire(CODECS["plain"], seed, "float32")
+        self.wire = wire or Wire(dict.fromkeys(KINDS, CODECS["plain"]), seed, "float32")
         self.metrics = tuple(metrics)
 
     @cached_property
@@ -150,16 +150,18 @@ class ClientProgram:
         Returns:
             The update as it travels, and the client's private state; what the client shares is in the update.
         """
-        received = {
-            **(self.wire.decode("broadcast", round_index, EVERYBODY, cached) if cached else {}),
-            **self.wire.decode("assignment", round_index, client, assignment),
-        }
+        received = self._received(round_index, client, assignment, cached)
         use_all = int(shard.rows) <= self.batch_size
         self._refuse_cut(not use_all, "algorithm.batch_size")
         own = dict(state) if state else self.first_state
         scale = self.schedule(round_index)
         update, private = _train(self.method, use_all, self._ids(round_index, client), received, own, shard, scale)
-        return self.wire.encode("update", round_index, client, update), private
+        return self.wire.encode("update", round_index, client, update, received), private
+
+    def _received(self, round_index: int, client: int, assignment: Arrays, cached: Arrays) -> Arrays:
+        """What a client that trains computes from: the assignment, and the broadcast where part of it is used."""
+        held = self.wire.decode("broadcast", round_index, EVERYBODY, cached) if cached else {}
+        return {**held, **self.wire.decode("assignment", round_index, client, assignment, held)}
 
     def expand(self, request: Arrays, shard: Shard) -> Arrays:
         """Expand the client's likelihood to second order on average over q.
@@ -178,9 +180,12 @@ class ClientProgram:
             found = GaussianSite(np.full(model.dim, np.nan), np.full((model.dim, model.dim), np.nan))
         return site_message(found)
 
-    def state_after(self, round_index: int, client: int, update: Arrays, private: State) -> State:
+    def state_after(
+        self, round_index: int, client: int, update: Arrays, private: State, assignment: Arrays, cached: Arrays
+    ) -> State:
         """A client's whole state after training: its private part, and what it shares as the server received it."""
-        received = self.wire.decode("update", round_index, client, update)
+        reference = self._received(round_index, client, assignment, cached)
+        received = self.wire.decode("update", round_index, client, update, reference)
         return {**private, **{name: received[name] for name in self.method.shared}}
 
     def _refuse_cut(self, cut: bool, key: str) -> None:

@@ -14,7 +14,7 @@ from fedstein import data
 from fedstein.data.basis import Rotation, rotate
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import Metric, choose_metrics
-from fedstein.federation.channel import Channel, Wire
+from fedstein.federation.channel import KINDS, Channel, Wire
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.codecs import CODECS
 from fedstein.federation.engine import Engine
@@ -90,7 +90,7 @@ def build_program(config: Config, model: Model, prepared: Model | None = None) -
         batch_size=config.algorithm.batch_size,
         report_rows=selection.report_rows if isinstance(selection, ReportingSettings) else 0,
         schedule=SCHEDULES[config.algorithm.schedule](config.rounds),
-        wire=build_wire(config),
+        wire=build_wire(config, model),
         metrics=build_metrics(config),
     )
 
@@ -100,9 +100,18 @@ def build_metrics(config: Config) -> tuple[Metric, ...]:
     return choose_metrics(config.evaluate.metrics)
 
 
-def build_wire(config: Config) -> Wire:
+def build_wire(config: Config, model: Model) -> Wire:
     """How arrays of the run travel."""
-    return Wire(CODECS.find(config.channel.codec), config.seed, config.engine.precision)
+    columns = [0] * len(model.widths)
+    if model.input_block is not None and model.features and not model.widths[model.input_block] % model.features:
+        columns[model.input_block] = model.features
+    return Wire(
+        {kind: CODECS.find(config.channel.codec_of(kind)) for kind in KINDS},
+        config.seed,
+        config.engine.precision,
+        tuple(zip(model.widths, columns, strict=True)),
+        build_site(config, model).natural,
+    )
 
 
 def build_method(config: Config, model: Model) -> Method:

@@ -20,7 +20,7 @@ import fedstein
 from fedstein import registry
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import METRICS
-from fedstein.federation.channel import Wire
+from fedstein.federation.channel import KINDS, Wire
 from fedstein.federation.codecs import CODECS
 from fedstein.inference.methods import METHODS
 from fedstein.inference.sites import SITES
@@ -234,7 +234,7 @@ def test_bfloat16_halves_the_bytes_of_the_particles(plain: Path, tmp_path: Path)
     before, after = lines(plain)[0], lines(half)[0]
     assert after["bytes_down"] == before["bytes_down"] / 2
     assert before["bytes_up"] / 2 <= after["bytes_up"] < 0.51 * before["bytes_up"]
-    wire = Wire(BFLOAT16, 0, "float32")
+    wire = Wire(dict.fromkeys(KINDS, BFLOAT16), 0, "float32")
     arrays = {"a": np.linspace(-3, 3, 101, dtype=np.float32), "rows": np.int32(7)}
     encoded = wire.encode("update", 1, 0, arrays)
     decoded = wire.decode("update", 1, 0, encoded)

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from fedstein.inference.sites.base import Arrays
 
+# The blocks of a particle in their order: the width of each, and the number of columns of a block that multiplies the
+# inputs (outputs x inputs), 0 for other blocks.
+Layout = tuple[tuple[int, int], ...]
+
 
 class MessageInfo(NamedTuple):
-    """What a codec may know of a message besides its arrays. Both ends know it, so it never travels."""
+    """What a codec may know of a message besides its arrays. Both ends know it, so it never travels.
 
-    kind: str  # "broadcast", "report", "assignment" or "update"
+    Attributes:
+        kind: ``"broadcast"``, ``"report"``, ``"assignment"`` or ``"update"``.
+        seed: The seed of the run.
+        round: The round, from 1.
+        client: The client; -1 for a broadcast, which is the same for everybody.
+        precision: ``"float32"`` or ``"float64"``: what decoded arrays must be.
+        layout: The blocks of a particle; empty where there are no particles.
+        natural: The names of a Gaussian site's shift and precision for each particle; empty names where there are none.
+        points: The name of the points (particles).
+        reference: What the receiver holds already, decoded.
+    """
+
+    kind: str
     seed: int
     round: int
-    client: int  # -1 for a broadcast, which is the same for everybody
-    precision: str  # "float32" or "float64": what decoded arrays must be
+    client: int
+    precision: str
+    layout: Layout = ()
+    natural: tuple[str, str] = ("", "")
+    points: str = "particles"
+    reference: Mapping[str, Any] = MappingProxyType({})
 
 
 class Codec(NamedTuple):

@@ -234,7 +234,7 @@ def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
         shard = program.shard(rows.share.x, rows.share.y)
         update, private = program.train(number, store.client, assignment, cached, state, shard)
         sent = plain(update)
-        receipt, after = digest(sent), program.state_after(number, store.client, sent, private)
+        receipt, after = digest(sent), program.state_after(number, store.client, sent, private, assignment, cached)
         store.write_pending(Kept(number, receipt, asked, plain(after), sent))
     return {"receipt": receipt}, sent
 

@@ -220,7 +220,7 @@ def undecodable(wire: Wire, kind: str, round_index: int, expected: Shapes, clien
     except InvalidMessage as error:
         return str(error)
     except Exception as error:  # a codec may be a plug-in, and these bytes may be anything
-        return f"the codec {wire.codec.name!r} cannot decode its {kind}: {type(error).__name__}: {error!s:.200}"
+        return f"the codec {wire.codecs[kind].name!r} cannot decode its {kind}: {type(error).__name__}: {error!s:.200}"
     return ""
 
 
@@ -299,7 +299,7 @@ def form_of(program: ClientProgram, kind: str, shapes: Mapping[str, Any]) -> For
     for name, array in encoded.items():
         if str(array.dtype) not in DTYPES:
             raise InputError(
-                f"channel.codec = {program.wire.codec.name!r} writes {name!r} as {array.dtype}, which does not travel "
-                f"over Flower; expected one of: {', '.join(DTYPES)}"
+                f"channel.codec = {program.wire.codecs[kind].name!r} writes {name!r} as {array.dtype}, which does not "
+                f"travel over Flower; expected one of: {', '.join(DTYPES)}"
             )
     return Form(shapes_of(encoded), shapes_of(program.wire.decode(kind, 0, EVERYBODY, encoded)))

@@ -77,6 +77,7 @@ class Site(NamedTuple):
         kde: The density estimate, for sites that are made of particles.
         full: Whether one d x d site serves all particles, so that prior and sums are a posterior of their own.
         settles: Whether the particles settle on prior and sums after the last round.
+        natural: The names of the shift and the precision that a site has for each particle; empty where it has none.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Site(NamedTuple):
     kde: Kde | None = None
     full: bool = False
     settles: bool = False
+    natural: tuple[str, str] = ("", "")
 
 
 class SiteSettings(Settings):

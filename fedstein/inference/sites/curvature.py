@@ -168,6 +168,7 @@ def curvature_site(model: Model, settings: CurvatureSettings, method: Any) -> Si
         row_gradients=lambda rows: 2 * rows,  # the gradient, and about as much again for the curvature
         full=full,
         settles=full and settings.settle,
+        natural=("", "") if full else ("eta", "precision"),
     )
 
 
