@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedstein.cli.deploy_app import deploy_app
+from fedstein.cli.node import node
 from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
 from fedstein.cli.study_commands import bench, compare, reference, reproduce, tune
 from fedstein.cli.summary import summary
@@ -163,6 +164,7 @@ def report(
 
 app.command(cls=PlainHelp)(reference)
 app.command("summary", cls=PlainHelp)(summary)
+app.command("node", cls=PlainHelp)(node)
 
 
 @app.command(cls=PlainHelp)

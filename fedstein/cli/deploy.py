@@ -27,7 +27,7 @@ from fedstein.runs.folder import RunFolder, refuse_used
 
 NODES = 3  # the default number of nodes of a demo
 LOOK_EVERY = 0.2  # seconds between two reads of the run folder
-ASK_EVERY = 5.0  # seconds between two requests to the SuperLink, each of which starts a process
+ASK_AFTER = 10.0  # seconds without news after which the SuperLink is asked for the status; that starts a process
 SHOWN = ("left", "missing", "rejected", "turned away", "failed", "left out", "site sent back")
 
 
@@ -139,16 +139,17 @@ def run_on_fleet(config: Config, folder: Path, work: Path, tls: bool, quiet: boo
 def follow(fleet: Fleet, run: int, folder: Path, on_round: Callable[[Mapping[str, Any]], None], quiet: bool) -> None:
     """Print the rounds and events of a run as they are written, until the run ends."""
     rounds, happened = Follower(folder / "rounds.jsonl"), Follower(folder / "events.jsonl")
-    asked = time.monotonic()
+    news = time.monotonic()
     while not (folder / "summary.json").exists():
         for record in rounds.fresh():
+            news = time.monotonic()
             on_round(record)
         for event in happened.fresh():
             if event["event"] in SHOWN and not quiet:
                 reason = f": {event['reason']}" if event.get("reason") else ""
                 print(f"fedstein: {event['name']} {event['event']}{reason}", file=sys.stderr, flush=True)
-        if time.monotonic() - asked > ASK_EVERY:
-            asked = time.monotonic()
+        if time.monotonic() - news > ASK_AFTER:
+            news = time.monotonic()
             status = fleet.status(run)
             if status.startswith("finished") and not (folder / "summary.json").exists():
                 raise FedsteinError(f"{last_message(fleet, run)} (logs: {fleet.folder})")

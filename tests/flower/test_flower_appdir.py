@@ -110,14 +110,16 @@ def test_a_node_config_is_read_back_by_flower():
 
 
 def test_the_commands_name_every_part(tmp_path: Path):
-    text = print_commands(tmp_path / "app", {"north": NODE, "south": {"name": "south"}}, host="link.example")
+    nodes = {"north": {"name": "north", "data": "/a b/c.csv"}, "south": {"name": "south", "partition-id": 1}}
+    text = print_commands(tmp_path / "app", nodes, host="link.example")
     plain, secure = text.split("# B. ")
     assert "FLWR_TELEMETRY_ENABLED=0" in plain
     for part in (plain, secure):
         for command in ("flower-superlink", "flower-superexec", "flwr run"):
             assert part.count(f"\n{command} ") == 1
-        assert part.count("\nflower-supernode ") == 2
+        assert part.count("\nfedstein node link.example:8000 ") == 2
+    assert "--name north --data '/a b/c.csv'" in plain
     assert "--insecure" in plain
     assert "--insecure" not in secure
     assert secure.count("flwr supernode register") == 2
-    assert secure.count("--auth-supernode-private-key") == 2
+    assert secure.count(" --key ") == 2

@@ -21,7 +21,7 @@ def test_a_fleet_answers_through_kills_and_leaves_nothing(tmp_path: Path, monkey
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")  # ours is off whatever the user has
     app, out, site = write_echo(tmp_path / "app"), tmp_path / "out.jsonl", "a \"b\" 'c'\\"
     groups: set[int] = set()
-    with Fleet(tmp_path / "fleet", threads=3) as fleet:
+    with Fleet(tmp_path / "fleet", threads=3, isolation="subprocess") as fleet:
         fleet.start_link()
         first = fleet.start_node("a", {"site": site})
         run = fleet.submit(app, {"out": str(out), "rounds": 50})

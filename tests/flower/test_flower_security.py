@@ -26,7 +26,7 @@ def test_only_the_registered_node_gets_in(tmp_path: Path):
     made = make_certificates(tmp_path / "certs", nodes=["north", "stranger"])
     other = make_certificates(tmp_path / "other", nodes=["north"])
     app, out = write_echo(tmp_path / "app"), tmp_path / "out.jsonl"
-    with Fleet(tmp_path / "fleet", tls=Tls.of(made.folder), authenticate=True) as fleet:
+    with Fleet(tmp_path / "fleet", tls=Tls.of(made.folder), authenticate=True, isolation="subprocess") as fleet:
         fleet.start_link()
         fleet.register(made.public("north"), "north")
         # All at once: the refused ones take their time.

@@ -119,11 +119,12 @@ def _commands(
         parts += ["", "# let the nodes in (once)"]
         for name in nodes:
             parts.append(line("flwr", "supernode", "register", folder / f"node-{name}.pub", connection, "--name", name))
-    parts += ["", "# each node, on its own machine; on one machine each needs a --port of its own"]
-    for number, (name, settings) in enumerate(nodes.items()):
-        words: list[str | Path] = ["flower-supernode", "--superlink", address, *client, "--port", str(9100 + number)]
-        words += ["--node-config", node_settings(settings)]
-        words += ["--auth-supernode-private-key", folder / f"node-{name}.key"] if certificates is not None else []
+    parts += ["", "# each node, on its own machine"]
+    for name, settings in nodes.items():
+        words: list[str | Path] = ["fedstein", "node", address, *client]
+        for key, value in settings.items():
+            words += [f"--{key}", str(value)]
+        words += ["--key", folder / f"node-{name}.key"] if certificates is not None else []
         parts.append(line(*words))
     parts += ["", "# the run", line("flwr", "run", app, connection, "--stream")]
     return "\n".join(parts)

@@ -27,10 +27,11 @@ from fedstein.flower.launch.command import Command, Value
 from fedstein.flower.launch.environment import HOST, accepts, environment, free_port, program, tail
 from fedstein.flower.launch.fleet_types import EndedEarly, Node, PortTaken, Tls
 from fedstein.flower.launch.groups import GRACE, Program, Supervisor
+from fedstein.flower.node import resident
 
 LINK, EXEC = "link", "superexec"
 BUSY = "address already in use"
-APP = r"flwr-\w+app|demo_client\.py"  # the processes that Flower starts for messages and runs
+APP = r"flwr-\w+app|demo_client\.py|node/worker\.py"  # the processes that answer messages and play runs
 NODE_ID = re.compile(r"SuperNode ID: (\d+)")
 # A node that was killed and restarts with its key is refused until the link misses its heartbeats: twice 30 s.
 OFFLINE = 75.0
@@ -50,7 +51,7 @@ class Fleet:
         tls: Tls | None = None,
         authenticate: bool = False,
         threads: int = 1,
-        quick: bool = True,
+        isolation: str = "resident",
         variables: Mapping[str, str] | None = None,
         patience: float = 60.0,
     ) -> None:
@@ -60,8 +61,8 @@ class Fleet:
             tls: The files of an encrypted link; None for one without encryption.
             authenticate: Whether only registered nodes may connect; it needs ``tls``.
             threads: Threads of each computation.
-            quick: Whether nodes look for messages every 0.8 s in place of Flower's 3 s, and client processes start
-                sooner.
+            isolation: How nodes answer messages: ``"resident"`` by a process that stays, ``"subprocess"`` by a new
+                process for each message, which is Flower's own way with shorter waits.
             variables: Environment variables besides the inherited ones.
             patience: Seconds for a program to be ready.
 
@@ -73,7 +74,7 @@ class Fleet:
         self.folder = folder.resolve()
         self.tls = tls
         self.authenticate = authenticate
-        self.quick = quick
+        self.isolation = isolation
         self.patience = patience
         self.port = 0
         self._through: str | None = None
@@ -278,10 +279,11 @@ class Fleet:
         end = time.monotonic() + (max(self.patience, OFFLINE) if again else self.patience)
         while True:
             # -P: the modules of this folder are not to be found by bare names
-            words: list[str | Path] = [sys.executable, "-P", demo_node.__file__] if self.quick else []
-            words = words or [program("flower-supernode")]
+            module = resident if self.isolation == "resident" else demo_node
+            words: list[str | Path] = [sys.executable, "-P", str(module.__file__), "--port", str(free_port())]
             words += ["--insecure"] if node.plain else self._tls_of_client()
-            words += ["--superlink", node.through or self.address, "--host", HOST, "--port", str(free_port())]
+            words += ["--superlink", node.through or self.address]
+            words += ["--host", HOST] if self.isolation != "resident" else []
             words += ["--node-config", node.settings]
             words += ["--auth-supernode-private-key", node.key] if node.key else []
             self._start(name, words)
@@ -356,7 +358,7 @@ class Fleet:
     def _start(self, name: str, command: list[str | Path]) -> None:
         variables = environment(self.folder, name, self._threads, self._extra)
         Path(variables["FLWR_HOME"]).mkdir(parents=True, exist_ok=True)
-        if self.quick:
+        if self.isolation == "subprocess":
             variables["PATH"] = os.pathsep.join([str(self._quick_programs()), variables["PATH"]])
         self._programs[name] = self.supervisor.start(name, command, self.folder / f"{name}.log", variables)
 

@@ -177,7 +177,16 @@ def read_kept(path: Path, key: str) -> Raw | None:
 
 
 def read_trial(config: Config, client: int) -> Raw:
-    """A client's part of a dataset that everybody has."""
+    """A client's part of a dataset that everybody has.
+
+    Raises:
+        InputError: The server names a file. Which files a node opens is its operator's choice.
+    """
+    if "path" in data.DATASETS[config.data.name].keys:
+        raise InputError(
+            f"data.name = {config.data.name!r}: a node in a trial uses built-in datasets and opens no path that a "
+            'server names; start the node with data="FILE" and the run with data.name = "nodes"'
+        )
     dataset = load_dataset(config.to_dict())
     index = split_rows(config, dataset)[client]
     return Raw(dataset.train_x[index], dataset.train_y[index], dataset.classes, dataset.task)

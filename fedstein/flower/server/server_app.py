@@ -25,7 +25,9 @@ def main(grid: Grid, context: Context) -> None:
     from fedstein.flower.server.events import Events
     from fedstein.flower.server.run import run_over
     from fedstein.flower.server.transport import GridTransport
+    from fedstein.flower.waits import shorten_server_waits
 
+    shorten_server_waits()
     try:
         raw, out = settings_of(context.run_config)
         events = Events()

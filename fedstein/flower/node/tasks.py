@@ -1,0 +1,141 @@
+"""Flower's tasks in a resident node: what ``flower-superexec`` and ``flwr-clientapp`` do, without new processes.
+
+A SuperNode makes a task of every message and hands it out over its Runtime API. ``TaskRunner`` takes the tasks through
+that API, as Flower's own programs do, and has a process of the ``WorkerPool`` compute the answers. It runs Fedstein's
+client app and nothing else: code that travels with a run is neither installed nor imported.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from logging import ERROR, INFO
+
+import httpx
+from flwr.app import Message
+from flwr.app.error import Error
+from flwr.common.config import get_fab_config
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore import log
+from flwr.supercore.constant import TaskType
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from fedstein.errors import FedsteinError
+from fedstein.flower.node.worker_pool import WorkerPool
+from fedstein.flower.records import array_record, from_record, to_record
+from fedstein.flower.waits import Alarm
+
+CLIENT_APP = "fedstein.flower.node.client_app:app"
+ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # the calls that are signed with the secret
+LOOK_EVERY = 5.0  # seconds between two looks for a task that nobody has told of
+HEARTBEAT_EVERY = 10.0  # seconds; a SuperNode gives up a task after 30 s without one
+AFTER_FAILURE = 1.0  # seconds before the next try to reach the SuperNode
+
+
+class OtherApp(FedsteinError):
+    """The run wants another client app than Fedstein's."""
+
+
+class TaskRunner:
+    """Takes tasks from the SuperNode in this process and answers them, one after another."""
+
+    def __init__(self, address: str, secret: bytes, pool: WorkerPool, alarm: Alarm, seconds: float) -> None:
+        """
+        Args:
+            address: The SuperNode's Runtime API.
+            secret: The secret without which the SuperNode hands out no tasks.
+            pool: The processes that compute.
+            alarm: Says when a message has come.
+            seconds: The most that one answer may take; a message's own lifetime may be shorter.
+        """
+        self.address, self.pool, self.alarm, self.seconds = address, pool, alarm, seconds
+        self._client = self._connect(SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE))
+        self._ours: set[str] = set()  # hashes of apps that are known to be Fedstein's
+
+    def start(self) -> None:
+        """Answer tasks in a thread of its own, until the process ends."""
+        threading.Thread(target=self._run, name="fedstein-tasks", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.alarm.arrived.wait(LOOK_EVERY)
+            self.alarm.arrived.clear()
+            try:
+                request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+                while (found := self._client.AcquireTask(request)).HasField("task") and found.token:
+                    self._do(found.token)
+            except Exception as error:  # the node goes on, whatever happened to one task
+                log(ERROR, "fedstein: a task could not be taken: %s: %s", type(error).__name__, error)
+                time.sleep(AFTER_FAILURE)
+
+    def _do(self, token: str) -> None:
+        """Answer the task of this token."""
+        client = self._connect(RuntimeTokenHttpInterceptor(token))
+        done = threading.Event()
+        threading.Thread(target=send_heartbeats, args=(client, done), daemon=True).start()
+        context, status, details = None, SubStatus.FAILED, "the task could not be read"
+        try:
+            message, context, _, fab = pull_task_input(client)
+            try:
+                self._refuse_other(fab.hash_str, fab.content)
+                reply = self._answer(message, dict(context.node_config))
+                status, details = SubStatus.COMPLETED, ""
+            except Exception as error:
+                details = f"{type(error).__name__}: {error}" if not isinstance(error, FedsteinError) else str(error)
+                log(ERROR, "fedstein: %s", details)
+                reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details), reply_to=message)
+            push_message(client, reply, context)
+            self.alarm.reply_made()
+        finally:
+            with suppress(Exception):  # the reply is what counts, and its loss was raised
+                push_task_output(client, context, status, details)
+            done.set()
+            client.close()
+
+    def _answer(self, message: Message, node_config: dict[str, object]) -> Message:
+        request = from_record(message.content)
+        what = f"{request.head.get('kind')}, round {request.head.get('round')}"
+        log(INFO, "fedstein: %s", what)
+        began = time.monotonic()
+        reply = self.pool.ask(request, node_config, min(self.seconds, message.metadata.ttl))
+        log(INFO, "fedstein: %s: answered in %.3f s", what, time.monotonic() - began)
+        return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)
+
+    def _refuse_other(self, digest: str, content: bytes) -> None:
+        if digest in self._ours:
+            return
+        components = get_fab_config(content)["tool"]["flwr"]["app"]["components"]
+        if components.get("clientapp") != CLIENT_APP:
+            raise OtherApp(
+                f"this node runs {CLIENT_APP}, the run wants {components.get('clientapp')}; for another client app "
+                "start the node with --isolation subprocess"
+            )
+        self._ours.add(digest)
+
+    def _connect(self, signer: SuperExecAuthHttpInterceptor | RuntimeTokenHttpInterceptor) -> RuntimeHttpClient:
+        return RuntimeHttpClient.from_server_address(
+            server_address=self.address,
+            insecure=True,  # on this machine, in this process
+            root_certificates=None,
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), signer],
+            retry_invoker=make_simple_http_retry_invoker(),
+        )
+
+
+def send_heartbeats(client: RuntimeHttpClient, done: threading.Event) -> None:
+    """Tell the SuperNode that a task is being worked on, until it is done.
+
+    Flower's own sender ends the process when a task is no longer wanted; a resident node lets its answer be dropped.
+    """
+    while not done.wait(HEARTBEAT_EVERY):
+        with suppress(httpx.HTTPError):
+            client.SendTaskHeartbeat(SendTaskHeartbeatRequest())

@@ -1,0 +1,99 @@
+"""Short waits where Flower 1.41 has long ones without a setting, and the one version of Flower that this is known of.
+
+A SuperNode looks for a message every 3 s and for the reply to it every 0.5 s, and whoever finds a message before its
+arrays waits 1 s. A round of several messages spends most of its time in these waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from importlib import metadata
+from types import SimpleNamespace
+
+from fedstein.errors import InputError
+
+TESTED = "1.41"  # the minor version of Flower whose inside this module and ``flower.node.tasks`` reach into
+SHORTEST, LONGEST = 0.02, 3.0  # seconds between two looks for a message
+SHARE = 0.1  # of the time since the last message: the next look comes after that share of it
+FIRST_BACK_OFF, LAST_BACK_OFF = 0.02, 1.0  # seconds between two tries to get an array that is on its way
+
+
+def tested_flower() -> bool:
+    """Whether the installed Flower is the version whose waits are known here."""
+    return metadata.version("flwr").startswith(f"{TESTED}.")
+
+
+def require_tested_flower() -> None:
+    """Refuse another version of Flower.
+
+    Raises:
+        InputError: Flower's version is another one.
+    """
+    if not tested_flower():
+        raise InputError(
+            f"a resident node works with Flower {TESTED}, found {metadata.version('flwr')}; use --isolation "
+            f"subprocess, which is Flower's own way, or install flwr=={TESTED}.*"
+        )
+
+
+class Alarm:
+    """When a node looks for messages: often while a run is on, rarely when nobody has asked for a while."""
+
+    def __init__(self) -> None:
+        self.arrived = threading.Event()  # a message is there to be answered
+        self.answered = threading.Event()  # its reply is there to be sent
+        self._last = time.monotonic()
+
+    def message_came(self) -> None:
+        """A message has come from the link."""
+        self._last = time.monotonic()
+        self.arrived.set()
+
+    def reply_made(self) -> None:
+        """A reply is complete."""
+        self._last = time.monotonic()
+        self.answered.set()
+
+    def pause(self) -> float:
+        """Seconds until the next look for a message: a tenth of the time that none has come."""
+        return min(max(SHARE * (time.monotonic() - self._last), SHORTEST), LONGEST)
+
+    def sleep(self, seconds: float) -> None:
+        """Stand in for ``time.sleep`` in Flower's node: 3 s without a message, 0.5 s while a reply is awaited."""
+        if seconds >= 1.0:
+            time.sleep(self.pause())
+        else:
+            self.answered.wait(seconds)
+            self.answered.clear()
+
+
+def shorten_node_waits(alarm: Alarm) -> None:
+    """Make Flower's SuperNode in this process wait as ``alarm`` says, and say there when a message has come."""
+    from flwr.supernode import start_client_internal as node
+
+    pull = node._pull_and_store_message
+
+    def pull_and_tell(*args: object, **kwargs: object) -> int | None:
+        run = pull(*args, **kwargs)  # type: ignore[arg-type]
+        if run is not None:
+            alarm.message_came()
+        return run
+
+    node._pull_and_store_message = pull_and_tell
+    node.pull_objects = partial(node.pull_objects, initial_backoff=FIRST_BACK_OFF, backoff_cap=LAST_BACK_OFF)
+    # Only this module's name for time, so that heartbeats and retries keep theirs.
+    node.time = SimpleNamespace(**{**vars(time), "sleep": alarm.sleep})  # type: ignore[assignment]
+
+
+def shorten_server_waits() -> None:
+    """Make Flower's grid in this process ask sooner for arrays that are on their way, if its version is the tested."""
+    if not tested_flower():
+        return
+    from flwr.superlink.grid import http_grid
+
+    if not isinstance(http_grid.pull_objects, partial):
+        http_grid.pull_objects = partial(
+            http_grid.pull_objects, initial_backoff=FIRST_BACK_OFF, backoff_cap=LAST_BACK_OFF
+        )
