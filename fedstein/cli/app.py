@@ -275,16 +275,26 @@ def data_list() -> None:
 
 @data_app.command("get", cls=PlainHelp)
 def data_get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The full dataset to download: covertype or mnist.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="covertype or mnist: all rows. heart, contraception or exam: rows with their clients."
+        ),
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FOLDER", help="Take the original files from this folder: heart and others."),
+    ] = None,
 ) -> None:
-    """Download a full dataset to the cache folder and verify its checksum.
+    """Fetch a dataset to the cache folder and check it.
 
     \b
-    Example:
+    Examples:
       fedstein data get mnist
+      fedstein data get heart --from downloads
     """
     from fedstein import data
     from fedstein.console import say
 
-    path = data.get(name, progress=say)
+    path = data.get(name, progress=say, folder=folder)
     print(f"ready: {path}")

@@ -48,7 +48,8 @@ def known_facts(raw: Mapping[str, Any]) -> Facts:
     """What must be known of the data. Rows are loaded only where the dataset's description does not say it."""
     info = DATASETS.get(raw.get("data", {}).get("name", "covertype"))
     if info is not None and info.task:
-        return Facts(info.task, info.classes, features=info.features)
+        given = info.clients if info.partition == "given" else 0
+        return Facts(info.task, info.classes, given, features=info.features)
     from fedstein.runs.federate import facts_of, load_dataset  # these load JAX and the rows
 
     return facts_of(load_dataset(raw))

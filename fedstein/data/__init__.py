@@ -14,7 +14,8 @@ from typing import Any
 from fedstein.data import covertype, mnist, sklearn_datasets
 from fedstein.data.counts import refuse_no_counts, with_counts
 from fedstein.data.dataset import Dataset, scaled, validate
-from fedstein.data.fetch import get, load_full
+from fedstein.data.fetch import cache_folder, get, load_full
+from fedstein.data.grouped import load_grouped
 from fedstein.data.node_rows import load_rows
 from fedstein.data.node_schema import expectation, load_nodes, with_scaling
 from fedstein.data.partition import PARTITIONS, partition
@@ -163,6 +164,48 @@ DATASETS: dict[str, DatasetInfo] = {
         origin="scikit-learn",
         partition="iid",
         clients=5,
+        rows_per_client=0,
+    ),
+    "heart": DatasetInfo(
+        description="Heart disease in four hospitals (UCI): every hospital is a client",
+        task="classification",
+        loader=lambda: load_grouped("heart", cache_folder()),
+        train_rows=493,
+        test_rows=247,
+        features=13,
+        classes=2,
+        licence="CC BY 4.0",
+        origin="fetched",
+        partition="given",
+        clients=4,
+        rows_per_client=0,
+    ),
+    "contraception": DatasetInfo(
+        description="Use of contraception in 60 districts (mlmRev): every district is a client",
+        task="classification",
+        loader=lambda: load_grouped("contraception", cache_folder()),
+        train_rows=1_547,
+        test_rows=387,
+        features=5,
+        classes=2,
+        licence="GPL-2+",
+        origin="fetched",
+        partition="given",
+        clients=60,
+        rows_per_client=0,
+    ),
+    "exam": DatasetInfo(
+        description="Exam scores in 65 schools (mlmRev): every school is a client",
+        task="regression",
+        loader=lambda: load_grouped("exam", cache_folder()),
+        train_rows=3_247,
+        test_rows=812,
+        features=5,
+        classes=0,
+        licence="GPL-2+",
+        origin="fetched",
+        partition="given",
+        clients=65,
         rows_per_client=0,
     ),
     "file": DatasetInfo(

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedstein.data import covertype, mnist, sources
 from fedstein.data.dataset import Dataset
+from fedstein.data.grouped import GROUPED, get_grouped
 from fedstein.data.npz import content_sha256, npz_bytes, read_npz, write_atomic
 from fedstein.data.sources import SOURCES, Progress, Source, Unreachable, Way
 from fedstein.errors import InputError
@@ -26,32 +27,43 @@ def cache_folder() -> Path:
 
 
 def cache_path(name: str) -> Path:
-    """Return the path of a full dataset in the cache folder.
+    """Return the path of a dataset in the cache folder: a file, or the folder with its files.
 
     Args:
-        name: The name of the dataset, with or without the ending ``-full``.
+        name: The name of the dataset; that of a full one with or without the ending ``-full``.
 
     Raises:
         InputError: If there is no such dataset to download.
     """
-    return cache_folder() / f"{_source(name).name}.npz"
+    return cache_folder() / (name if name in GROUPED else f"{_source(name).name}.npz")
 
 
-def get(name: str, *, progress: Progress | None = None, ways: Sequence[Way] | None = None) -> Path:
-    """Download a full dataset, unless the cache holds an undamaged copy.
+def get(
+    name: str,
+    *,
+    progress: Progress | None = None,
+    ways: Sequence[Way] | None = None,
+    folder: Path | None = None,
+) -> Path:
+    """Fetch a dataset, unless the cache holds an undamaged copy.
 
     Args:
-        name: The name of the dataset, with or without the ending ``-full``.
+        name: The name of the dataset; that of a full one with or without the ending ``-full``.
         progress: Called with lines of text for the user.
         ways: The download methods to try in order; by default ``sources.WAYS``.
+        folder: A folder that has the original files of the dataset, where it is not to be downloaded.
 
     Returns:
-        The path of the file in the cache.
+        The path of the file, or of the folder with the files, in the cache.
 
     Raises:
         InputError: If the name is unknown, every download method fails, or the cache folder is not writable.
     """
+    if name in GROUPED:
+        return get_grouped(name, cache_folder(), folder, progress or _silent)
     source, path, say = _source(name), cache_path(name), progress or _silent
+    if folder is not None:
+        raise InputError(f"--from goes with {', '.join(GROUPED)}, got it with {name!r}; leave it out")
     if path.exists():
         try:
             _read(source, path)
@@ -132,7 +144,9 @@ def _read(source: Source, path: Path) -> dict[str, np.ndarray]:
 def _source(name: str) -> Source:
     full = name if name.endswith("-full") else f"{name}-full"
     if full not in SOURCES:
-        raise InputError(f"expected one of {', '.join(SOURCES)} to fetch, got {name!r}; other sets need no fetching")
+        raise InputError(
+            f"expected one of {', '.join([*SOURCES, *GROUPED])} to fetch, got {name!r}; other sets need no fetching"
+        )
     return SOURCES[full]
 
 

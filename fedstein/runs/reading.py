@@ -68,7 +68,7 @@ def spelt_out(dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         The keys that the run folder spells out: target, task, columns, categories and labels. Empty for other data.
     """
-    if not dataset.target_name:
+    if not dataset.target_name or settings.get("name") not in ("file", "nodes"):
         return {}
     found: dict[str, Any] = {"target": dataset.target_name, "task": dataset.task}
     if settings.get("name") != "file" or dataset.encoding is None:
