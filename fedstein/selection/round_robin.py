@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -25,9 +26,10 @@ class RoundRobinSettings(SelectionSettings):
 def round_robin(settings: RoundRobinSettings, kernel: Kernel) -> Scheme:
     """Build the scheme. It asks nobody, so it needs no kernel.
 
-    The memory is the sequence of turns to come, at least one whole pass, and the number of passes dealt. Several
-    clients a round are the next distinct ones of the sequence, so a round that spans two passes never asks one client
-    twice, and nobody loses a turn.
+    The memory is the sequence of turns to come, in which every client has a turn, and the number of passes dealt.
+    Several clients a round are the next distinct ones of the sequence, so a round that spans two passes never asks one
+    client twice, and nobody loses a turn. A client that is absent for long is owed one turn besides that of the current
+    pass, not one for every pass that it missed.
 
     Args:
         settings: The settings of ``[selection]``.
@@ -55,12 +57,30 @@ def round_robin(settings: RoundRobinSettings, kernel: Kernel) -> Scheme:
         turns, passes = list(memory["turns"]), memory["passes"]
         for client in selected:
             turns.remove(client)  # its first turn only
-        while len(turns) < clients:
+        while len(turns) < clients or len(set(turns)) < clients:
             turns += one_pass(seed, clients, passes)
             passes += 1
-        return {"passes": passes, "turns": turns}
+        return {"passes": passes, "turns": latest(turns, 2)}
 
     return Scheme("round_robin", draw, first=first, after=after)
+
+
+def latest(turns: Sequence[int], most: int) -> list[int]:
+    """The turns without those that a client has beyond its latest few.
+
+    Args:
+        turns: Clients in the order of their turns.
+        most: How many turns of a client are kept.
+
+    Returns:
+        The turns that are left, in the same order.
+    """
+    left, kept = Counter(turns), []
+    for client in turns:
+        if left[client] <= most:
+            kept.append(client)
+        left[client] -= 1
+    return kept
 
 
 ROUND_ROBIN = SchemeKind("round_robin", "the clients in turn; asks nobody", RoundRobinSettings, round_robin)

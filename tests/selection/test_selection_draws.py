@@ -135,6 +135,29 @@ def test_the_given_order_is_the_order_of_the_clients() -> None:
     assert turns(scheme_of("round_robin"), 3, 2, 4) == [[0, 1], [2, 0], [1, 2], [0, 1]]
 
 
+@pytest.mark.parametrize("order", ["given", "seeded", "reshuffled"])
+@pytest.mark.parametrize("per_round", [1, 2])
+def test_a_client_that_never_answers_does_not_stop_the_others(order: str, per_round: int) -> None:
+    scheme, away = scheme_of("round_robin", order=order), 2
+    memory, trained = scheme.first(0, 4), []
+    for _ in range(60):
+        found = scheme.draw(memory, range(4), None, np.zeros(4)).order
+        assert sorted(found) == [0, 1, 2, 3]
+        selected = [client for client in found if client != away][:per_round]
+        trained += selected
+        memory = scheme.after(memory, selected, 0, 4)
+        assert len(memory["turns"]) <= 2 * 4
+    counts = Counter(trained)
+    assert max(counts.values()) - min(counts.values()) <= 2
+    # When it comes back it makes up for one turn, not for every pass that it missed.
+    after = []
+    for _ in range(12):
+        selected = scheme.draw(memory, range(4), None, np.zeros(4)).order[:1]
+        after += selected
+        memory = scheme.after(memory, selected, 0, 4)
+    assert after.count(away) <= 5
+
+
 def test_the_seeded_order_is_drawn_once() -> None:
     passes = np.array(turns(scheme_of("round_robin", order="seeded"), 6, 1, 18))[:, 0].reshape(3, 6)
     assert sorted(passes[0]) == list(range(6))
