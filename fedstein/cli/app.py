@@ -199,19 +199,43 @@ def predict(
 @app.command(cls=PlainHelp)
 def forget(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a finished run with curvature sites.")],
-    client: Annotated[int, typer.Option(help="The id of the client to remove.")],
+    client: Annotated[str, typer.Option(metavar="NAME|ID", help="The client to remove, by name or by id.")],
     out: Annotated[Path, typer.Option(help="The folder for the run without the client, new or empty.")],
     quiet: Quiet = False,
 ) -> None:
     """Remove one client's site from a finished run, exclude the client, and move the particles to the new posterior.
 
     \b
-    Example:
+    Examples:
       fedstein forget runs/first --client 3 --out runs/without-3
+      fedstein forget runs/hospitals --client north --out runs/without-north
     """
     from fedstein.cli.forget import forget_client
 
     forget_client(folder, client, out, quiet)
+
+
+@app.command(cls=PlainHelp)
+def prune(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders, or folders that contain them.")],
+    above: Annotated[
+        float, typer.Option(metavar="MB", min=0, help="Prune runs whose sites take more than this many megabytes.")
+    ] = 32.0,
+    quiet: Quiet = False,
+) -> None:
+    """Free the disk space of what finished runs can compute again: the sites of their clients.
+
+    Runs prune themselves when they finish. The command is for folders of earlier versions and for runs with
+    checkpoint.keep = "all". Predicting, reporting, forgetting and resuming go on working.
+
+    \b
+    Examples:
+      fedstein prune runs
+      fedstein prune runs/first --above 0
+    """
+    from fedstein.cli.prune import prune_folders
+
+    prune_folders(folders, above, quiet)
 
 
 app.command(cls=PlainHelp)(reproduce)

@@ -9,22 +9,23 @@ from pathlib import Path
 from fedstein.cli.run import number
 from fedstein.console import say
 from fedstein.inference.sites.settle import TOLERANCE
-from fedstein.runs.forgetting import forget, open_source
+from fedstein.runs.forgetting import find_client, forget, open_source
 from fedstein.runs.jax_setup import start_jax
 
 
-def forget_client(path: Path, client: int, out: Path, quiet: bool) -> None:
+def forget_client(path: Path, wanted: str, out: Path, quiet: bool) -> None:
     """Remove a client from a finished run and print the scores before and after.
 
     Args:
         path: The folder of the finished run. It is not changed.
-        client: The id of the client to remove.
+        wanted: The name or the id of the client to remove.
         out: The folder for the new run.
         quiet: Whether to print only notes and errors.
 
     Raises:
         InputError: If the client cannot be removed from this run.
     """
+    client = find_client(path, wanted)
     folder, config = open_source(path, client, out)
     start_jax(config)
     shown = 0.0
@@ -45,4 +46,5 @@ def forget_client(path: Path, client: int, out: Path, quiet: bool) -> None:
     for metric, after in summary["final"].items():
         if after is not None:
             say(f"{metric}: {number((summary['before'] or {}).get(metric))} before, {number(after)} after")
-    say(f"client {client} is forgotten; {path} is unchanged; the run without the client: {out}")
+    called = "" if wanted == str(client) else f" ({wanted})"
+    say(f"client {client}{called} is forgotten; {path} is unchanged; the run without the client: {out}")

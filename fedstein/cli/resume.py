@@ -19,6 +19,7 @@ from fedstein.runs import runner
 from fedstein.runs.config import Config, load_config
 from fedstein.runs.extending import depends_on_total, extend
 from fedstein.runs.jax_setup import start_jax
+from fedstein.runs.pruning import is_pruned
 from fedstein.runs.series import Series, SeriesRun, check_place, read_series, write_series
 from fedstein.runs.side_by_side import is_finished, work_off
 
@@ -65,6 +66,12 @@ def resume_run(path: Path, rounds: int | None, quiet: bool, log: Sequence[str] =
         if (reason := depends_on_total(config)) is not None:
             print(f"fedstein: note: {reason}", file=sys.stderr)
     folder, config = runner.open_run(path)
+    if is_pruned(path):
+        print(
+            "fedstein: note: the sites of the finished run were pruned; they are expanded anew at its last particles, "
+            "so the further rounds are not those of a run that was started with as many",
+            file=sys.stderr,
+        )
     start_jax(config)
 
     def announce(done: int, changes: list[str]) -> None:

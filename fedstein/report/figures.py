@@ -36,6 +36,9 @@ class RenderedFigure:
     pdf: bytes
 
 
+NAMED = 40  # clients up to which the picture of the selection names each
+
+
 def draw(summary: Summary) -> list[RenderedFigure]:
     """Draw every figure for which the runs have data.
 
@@ -147,6 +150,11 @@ def reliability(summary: Summary) -> Figure | None:
     return fig
 
 
+def shortened(name: str, length: int = 16) -> str:
+    """A client's name, cut to a length that fits an axis."""
+    return name if len(name) <= length else f"{name[: length - 1]}…"
+
+
 def selection(summary: Summary) -> Figure | None:
     """Draw how often each client trained: the mean over seeds, the range, and the value of a uniform selection.
 
@@ -175,13 +183,17 @@ def selection(summary: Summary) -> Figure | None:
         ax.set_xlim(-0.8, clients - 0.2)
         ax.grid(visible=False, axis="x")
         style.integer_axis(ax)
+        names = group.runs[0].client_names
+        if names and clients <= NAMED:
+            labels = [shortened(names.get(client, str(client))) for client in range(clients)]
+            ax.set_xticks(np.arange(clients), labels, rotation=0 if clients <= 6 else 90)
     axes[-1].set_xlabel("Client")
     handles = [Line2D([], [], color=style.INK, linestyle=UNIFORM, linewidth=1.1)]
-    names = ["uniform choice"]
+    entries = ["uniform choice"]
     if any(len(group.runs) > 1 for _, group in shown):
         handles.append(Line2D([], [], color=style.MUTED, marker="|", markersize=11, linestyle=""))
-        names.append("range over seeds")
-    fig.legend(handles, names, loc="outside upper right", ncols=2, handlelength=2.4)
+        entries.append("range over seeds")
+    fig.legend(handles, entries, loc="outside upper right", ncols=2, handlelength=2.4)
     fig.supylabel("Times selected", fontsize="medium")
     return fig
 

@@ -57,6 +57,16 @@ class Run:
         return f"round {self.rounds[-1]['round']} of {self.config.get('rounds', '?')}"
 
     @cached_property
+    def client_names(self) -> dict[int, str]:
+        """The names of the clients by id, from ``clients.json``; empty where they have none but their numbers."""
+        try:
+            entries = json.loads((self.path / "clients.json").read_text("utf-8"))
+            names = {int(entry["id"]): str(entry["name"]) for entry in entries}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return {} if all(name == f"client-{client}" for client, name in names.items()) else names
+
+    @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The names of its metrics, the built-in ones first."""
         return metric_names(self.rounds)

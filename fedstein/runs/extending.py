@@ -50,7 +50,10 @@ def extend(path: Path, rounds: int) -> tuple[RunFolder, Config]:
                 f"{path} ended early: {stopped}; start a new run without evaluate.patience for more rounds"
             )
         if folder.summary_file.exists() and done < config.rounds:
-            raise InputError(pruned(path))
+            raise InputError(
+                f"{path} has no checkpoint of its last round {config.rounds}, so it cannot go on; restore the folder, "
+                "or start a new run with more rounds"
+            )
         if rounds < max(done, 1):
             raise InputError(f"--rounds {rounds}: {path} has {done} rounds already; expected more than these")
         longer = config.model_copy(update={"rounds": rounds})
@@ -75,11 +78,3 @@ def depends_on_total(config: Config) -> str | None:
     if config.evaluate.every > 1:
         return "the last round of the shorter run was evaluated although evaluate.every would skip it"
     return None
-
-
-def pruned(path: Path) -> str:
-    """The message for a run whose checkpoint was pruned."""
-    return (
-        f"{path} was pruned: its summary and posterior are there, its clients' sites are not, so it cannot go on; "
-        "start a new run with more rounds, or with checkpoint.keep = 'all'"
-    )

@@ -23,12 +23,34 @@ from fedstein.inference.methods.base import OnBlock
 from fedstein.inference.sites import SITES
 from fedstein.runs import checkpoint
 from fedstein.runs.build import build_evaluation, build_model, conclude
+from fedstein.runs.client_names import client_id, names_of_run
 from fedstein.runs.config import Config
 from fedstein.runs.federate import client_names, client_rows, serve
 from fedstein.runs.folder import RunFolder, refuse_used
 from fedstein.runs.kept_draws import write_sums
-from fedstein.runs.runner import End, describe_conclusion, evaluate_conclusion, settling, summarise
+from fedstein.runs.pruning import is_pruned, prune, restore
+from fedstein.runs.runner import End, describe_conclusion, evaluate_conclusion, in_process, settling, summarise
 from fedstein.selection import ReportingSettings
+
+
+def find_client(path: Path, wanted: str | int) -> int:
+    """The id of a client of a run, by its name or its id.
+
+    Args:
+        path: The run folder.
+        wanted: The name, or the id.
+
+    Returns:
+        The id. A number that is no client's id is returned as it is: ``open_source`` knows whether it was forgotten.
+
+    Raises:
+        InputError: There is no such client, or no such run.
+    """
+    RunFolder.open(path)
+    names = names_of_run(path)
+    if str(wanted).isdecimal() and str(wanted) not in names.values():
+        return int(wanted)
+    return client_id(wanted, names, str(path))
 
 
 def open_source(path: Path, client: int, out: Path) -> tuple[RunFolder, Config]:
@@ -67,7 +89,13 @@ def forget(
         method = server.program.method
         empty = SiteTable(method.shared, SpillCache(config.engine.budget << 20))
         template = server.engine.state_template
-        state = checkpoint.read(folder.checkpoint, config, server.program, config.partition.clients, empty, template)
+        if is_pruned(folder.path):
+            note("the sites of the run were pruned: they are expanded anew at its last particles")
+            state = restore(folder, in_process(folder, config))
+        else:
+            state = checkpoint.read(
+                folder.checkpoint, config, server.program, config.partition.clients, empty, template
+            )
         if state.round != len(records):
             raise InputError(
                 f"{folder.path}: the checkpoint is of round {state.round}, rounds.jsonl has {len(records)}; "
@@ -131,6 +159,8 @@ def forget(
         summary |= {"before": before, **describe_conclusion(found, end)}
         with disk_errors(new.path):
             write_json(new.summary_file, summary)
+        if barred.checkpoint.keep is None:
+            prune(new, barred)
     return summary
 
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from fedstein.data import Dataset
 from fedstein.data.file_sets import expand
+from fedstein.runs.client_names import barred_names, with_barred
 from fedstein.runs.config import Config, check_names, check_section, resolve
 from fedstein.runs.config_sources import Layer, as_layers, combine
-from fedstein.runs.federate import facts_of, load_dataset
+from fedstein.runs.federate import client_names, facts_of, load_dataset
 
 
 class ReadConfig(NamedTuple):
@@ -42,6 +43,10 @@ def resolve_layers(layers: Sequence[Layer], load: Callable[[Mapping[str, Any]], 
     dataset = load(raw)
     if found := spelt_out(dataset, raw.get("data", {})):
         layers.append(("the data", {"data": found}))
+    if barred_names(layers):  # which client has which id is known once the partition is
+        partitioned, _ = resolve(with_barred(layers, None), facts_of(dataset))
+        usual = [f"client-{k}" for k in range(partitioned.partition.clients)]
+        layers = with_barred(layers, client_names(partitioned, dataset) or usual)
     config, notes = resolve(layers, facts_of(dataset))
     return ReadConfig(config, dataset, notes)
 

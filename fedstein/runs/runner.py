@@ -32,6 +32,7 @@ from fedstein.runs.federate import PreparedRun, prepare_run
 from fedstein.runs.folder import RunFolder
 from fedstein.runs.kept_draws import write_sums
 from fedstein.runs.particle_track import cut_track, note_particles
+from fedstein.runs.pruning import is_pruned, prune, restore
 from fedstein.runs.refining import refine_conclusion
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -111,7 +112,10 @@ def _resume(
     callbacks: Sequence[Any],
 ) -> dict[str, Any]:
     run = prepare(folder, config)
-    if (folder.checkpoint / "manifest.json").exists():
+    if is_pruned(folder.path):
+        state = restore(folder, run)
+        checkpoint.save(folder.checkpoint, config, state, run.engine, None)  # whole again before it goes on
+    elif (folder.checkpoint / "manifest.json").exists():
         state = checkpoint.load(folder.checkpoint, config, run.engine, run.context.empty_sites())
     else:
         state = first(run.context)
@@ -132,6 +136,8 @@ def observed(
             notifier.on_round(record)
 
         summary = carry_on(folder, run, state, tell)
+        if run.config.checkpoint.keep is None:
+            prune(folder, run.config)
         notifier.finish(summary)
         return summary
 

@@ -96,6 +96,11 @@ class CheckpointSettings(Settings):
     """The keys of ``[checkpoint]``."""
 
     every: Positive = Field(10, description="Rounds between checkpoints.")
+    keep: Literal["all"] | None = Field(
+        None,
+        description="`all` keeps the sites of a finished run even if they take more than 32 MB. Otherwise such sites "
+        "are pruned: they can be computed again from the rows.",
+    )
 
 
 FAMILIES: dict[str, Mapping[str, Any]] = {

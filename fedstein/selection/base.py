@@ -66,7 +66,9 @@ class SelectionSettings(Settings):
     kind: str
     per_round: Positive = Field(1, description="Clients that train in a round.")
     barred: list[Count] | None = Field(
-        None, description="Ids of clients that take no part, because they were forgotten or should not be asked."
+        None,
+        description="Clients that take no part, because they were forgotten or should not be asked: ids, or the names "
+        "that the data gives its clients, which become ids.",
     )
 
 
