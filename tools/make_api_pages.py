@@ -96,7 +96,7 @@ PAGES = {
     "report": ApiPage(
         "fedstein.report",
         "Figures, tables and a web page from finished run folders.",
-        ("fedstein.report",),
+        ("fedstein.report", "fedstein.report.views"),
     ),
     "flower": ApiPage(
         "fedstein.flower",

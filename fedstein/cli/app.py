@@ -12,6 +12,7 @@ from fedstein.cli.node import node
 from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
 from fedstein.cli.study_commands import bench, compare, reference, reproduce, tune
 from fedstein.cli.summary import summary
+from fedstein.cli.ui import ui
 from fedstein.errors import InputError
 
 app = typer.Typer(
@@ -162,6 +163,7 @@ def report(
     print(f"report: {result.html}")
 
 
+app.command(cls=PlainHelp)(ui)
 app.command(cls=PlainHelp)(reference)
 app.command("summary", cls=PlainHelp)(summary)
 app.command("node", cls=PlainHelp)(node)

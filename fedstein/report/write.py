@@ -17,7 +17,7 @@ from fedstein.report.load import load_run
 from fedstein.report.methods import caption, methods
 from fedstein.report.summary import Summary, group_row, seed_row, summarise
 from fedstein.report.tables import Row
-from fedstein.report.views import folder_names, views
+from fedstein.report.views.build import folder_names, views
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pytest
 
 from fedstein.errors import InputError
 from fedstein.report.follow import FollowedRun, walk_runs
-from fedstein.report.views import details, views, views_of
+from fedstein.report.views.build import views, views_of
+from fedstein.report.views.details import details
 from fedstein.report.views.points import POINTS, bucketed, short, step
 
 

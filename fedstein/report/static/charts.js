@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+  const ON_DARK = ["#4ba3dc", "#f0883e", "#2fc79a", "#e29dc4", "#f2b63c", "#8fd0f5"];
   const NAMES = { accuracy: "Accuracy", nll: "NLL", ece: "ECE", rmse: "RMSE", brier: "Brier score", mce: "MCE",
     bytes: "Sent and received", gradients: "Row-gradients", seconds: "Time in rounds" };
   const LONG = { accuracy: "Accuracy on test rows", nll: "NLL of a test row (nats)",
@@ -21,7 +22,8 @@
     for (const child of children) if (child !== null && child !== undefined) node.append(child);
     return node;
   }
-  const colour = (i) => COLOURS[i % COLOURS.length];
+  const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+  const colour = (i) => (dark() ? ON_DARK : COLOURS)[i % COLOURS.length];
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   function number(value, digits) {
     if (value === null || value === undefined) return "–";
@@ -155,7 +157,7 @@
       most = Math.max(most, value); cells.push([c, r, value]);
     }));
     if (probability && view.each === 1) view.picks.forEach((row, r) => row.forEach((value, c) => { if (value) dots.push([c, r, value]); }));
-    const names = view.rounds.map(([a, b]) => a === b ? String(a) : `${a}–${b}`), dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const names = view.rounds.map(([a, b]) => a === b ? String(a) : `${a}–${b}`);
     return Object.assign({}, still, { textStyle: style.text,
       grid: { left: 8, right: 14, top: 40, bottom: 32, containLabel: true },
       tooltip: Object.assign({ formatter: (p) => {
@@ -166,7 +168,7 @@
       yAxis: style.axis({ type: "category", data: view.clients, inverse: true, splitLine: { show: false }, axisLabel: { fontSize: 11, width: 110, overflow: "truncate" } }),
       visualMap: { seriesIndex: 0, min: 0, max: most || 1, calculable: false, orient: "horizontal", right: 8, top: 0, itemHeight: 90, itemWidth: 10, precision: probability ? 3 : 0,
         textStyle: { color: style.ink }, text: [number(most, 3), `${probability ? "probability" : "picks"} 0`],
-        inRange: { color: dark ? ["#1f2a36", "#1d5c8a", "#3ea4d8", "#f2f6c3"] : ["#eef3f8", "#9cc7e4", "#2b7fb8", "#08306b"] } },
+        inRange: { color: dark() ? ["#1f2a36", "#1d5c8a", "#3ea4d8", "#f2f6c3"] : ["#eef3f8", "#9cc7e4", "#2b7fb8", "#08306b"] } },
       series: [{ type: "heatmap", data: cells, progressive: 0, emphasis: { disabled: true } },
         { type: "scatter", data: dots, symbolSize: 6, itemStyle: { color: "#d55e00", borderColor: style.card, borderWidth: 1 }, silent: true }] });
   }
