@@ -5,6 +5,10 @@ from fedstein.models.blr import BLR, BlrSettings, blr
 from fedstein.models.bnn import BNN_CLASSIFIER, BNN_REGRESSOR, bnn_classifier, bnn_regressor
 from fedstein.models.checks import check_model
 from fedstein.models.custom import custom
+from fedstein.models.from_equinox import from_equinox
+from fedstein.models.from_flax import from_flax
+from fedstein.models.from_numpyro import from_numpyro
+from fedstein.models.from_pytree import from_pytree
 from fedstein.models.linear_regression import LINEAR, linear_regression
 from fedstein.models.negative_binomial_regression import NEGATIVE_BINOMIAL, negative_binomial_regression
 from fedstein.models.poisson_regression import POISSON, poisson_regression
@@ -46,6 +50,10 @@ __all__ = [
     "bnn_regressor",
     "check_model",
     "custom",
+    "from_equinox",
+    "from_flax",
+    "from_numpyro",
+    "from_pytree",
     "join",
     "linear_regression",
     "negative_binomial_regression",
