@@ -193,7 +193,8 @@ class PosteriorTools:
 
         Returns:
             ``arviz.InferenceData``, or a ``DataTree`` with ArviZ 1. The variable ``theta`` has the dimension
-            ``parameter``, with the names of the parameters. Classes are indices into ``labels``, which are in the
+            ``parameter``, with the names of the parameters; a model from NumPyro has its own variables instead, on
+            their own scales. Classes are indices into ``labels``, which are in the
             attributes. Groups that the model does not give are left out.
 
         Raises:
@@ -204,6 +205,10 @@ class PosteriorTools:
         groups: dict[str, dict[str, np.ndarray]] = {"posterior": {"theta": chains}}
         coords: dict[str, Sequence[Any]] = {"parameter": self.names}
         dims = {"theta": ["parameter"]}
+        if self.model.constrain is not None:  # the user's own variables, under their own names
+            own = self.model.constrain(chains.reshape(-1, chains.shape[-1]))
+            groups["posterior"] = {name: each.reshape(*chains.shape[:2], *each.shape[1:]) for name, each in own.items()}
+            coords, dims = {}, {}
         if y is None and is_frame(x) and self.columns.target in map(str, x.columns):
             y = np.asarray(x[self.columns.target].to_numpy())
         if y is not None and x is None:

@@ -93,7 +93,7 @@ def _evaluate(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) ->
     for equation in jaxpr.eqns:
         values, primitive = [read(v) for v in equation.invars], equation.primitive
         if _is_plain_convolution(equation):
-            found = [convolution(*values, equation.params)]
+            found = [convolution(values[0], values[1], equation.params)]
         elif _is_plain_pooling(equation):
             found = [pooling(values[0], equation.params["window_dimensions"])]
         elif primitive.name in ("jit", "pjit") and any(map(_replaceable, _inner(equation.params))):

@@ -88,9 +88,11 @@ def _from_nnx(module: Any, init: Callable[[Any], Any] | None, call: dict[str, An
     def divided(module: Any) -> tuple[Any, Any, Any]:
         """Graph, parameters as a nested dict, and the rest."""
         module.eval()  # dropout off
-        graph, parameters, rest = nnx.split(module, nnx.Param, ...)
+        parts: Any = nnx.split(module, nnx.Param, ...)
+        graph, parameters, rest = parts
         return graph, nnx.to_pure_dict(parameters), rest
 
+    module = nnx.clone(module)  # the user's own stays as it is
     graph, params, rest = divided(module)
     kinds = {type(variable).__name__ for _, variable in nnx.to_flat_state(rest)}
     _refuse_state(given["name"], sorted(kinds - {"RngKey", "RngCount"}))

@@ -67,7 +67,7 @@ def from_numpyro(
             row, a discrete latent variable, several observed variables, ``numpyro.factor`` or ``numpyro.param``,
             subsampling, rows or priors that depend on other rows. The message says which variable and what to do.
     """
-    name = name or getattr(model, "__name__", "numpyro")
+    name = str(name or getattr(model, "__name__", "numpyro"))
     for what, got, valid in (("start", start, STARTS), ("curvature", curvature, CURVATURES)):
         if got not in valid:
             raise InputError(f"model {name!r}: {what} must be one of {', '.join(valid)}, got {got!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -259,7 +260,7 @@ class NumpyroTrace:
             return fn.log_prob(y), self._prior_of(sites, volume), moments
 
         together, prior, moments = self._called(lambda: jax.jit(both)(self.x, self.y))
-        others = [self._called(lambda i=i: jax.jit(both)(self.x[i : i + 2], self.y[i : i + 2])) for i in (0, 2)]
+        others = [self._called(partial(jax.jit(both), self.x[i : i + 2], self.y[i : i + 2])) for i in (0, 2)]
         for first, (alone, its_prior, _) in zip((0, 2), others, strict=True):
             if not np.allclose(together[first : first + 2], alone, rtol=1e-3, atol=1e-3, equal_nan=True):
                 self._refuse(
