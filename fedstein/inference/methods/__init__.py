@@ -13,9 +13,16 @@ from fedstein.inference.methods.dsvgd import DSVGD
 from fedstein.inference.methods.fedadam import FEDADAM
 from fedstein.inference.methods.fedavg import FEDAVG
 from fedstein.inference.methods.fedavg_ensemble import FEDAVG_ENSEMBLE
+from fedstein.inference.methods.fedep import FEDEP
+from fedstein.inference.methods.fedgvi import FEDGVI
+from fedstein.inference.methods.fedivon import FEDIVON
+from fedstein.inference.methods.fedlap import FEDLAP
+from fedstein.inference.methods.fedpa import FEDPA
 from fedstein.inference.methods.fedprox import FEDPROX
+from fedstein.inference.methods.ivon_admm import IVON_ADMM
 from fedstein.inference.methods.parallel_dsvgd import PARALLEL_DSVGD
 from fedstein.inference.methods.pooled_svgd import POOLED_SVGD
+from fedstein.inference.methods.pvi import PVI
 from fedstein.inference.methods.scaffold import SCAFFOLD
 from fedstein.registry import Registry
 
@@ -29,6 +36,13 @@ for _kind in (
     FEDPROX,
     SCAFFOLD,
     FEDADAM,
+    PVI,
+    FEDGVI,
+    FEDEP,
+    FEDLAP,
+    FEDPA,
+    FEDIVON,
+    IVON_ADMM,
 ):
     METHODS.register(_kind)
 
