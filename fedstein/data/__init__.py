@@ -16,8 +16,8 @@ from fedstein.data.counts import refuse_no_counts, with_counts
 from fedstein.data.dataset import Dataset, scaled, validate
 from fedstein.data.fetch import cache_folder, get, load_full
 from fedstein.data.grouped import load_grouped
-from fedstein.data.node_rows import load_rows
-from fedstein.data.node_schema import expectation, load_nodes, with_scaling
+from fedstein.data.node_rows import count_rows, load_rows
+from fedstein.data.node_schema import expectation, is_open, load_nodes, with_scaling
 from fedstein.data.partition import PARTITIONS, partition
 from fedstein.data.read_files import READERS
 from fedstein.data.scaling import Scaling, first_sums, scale_rows, second_sums
@@ -30,9 +30,11 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Scaling",
+    "count_rows",
     "expectation",
     "first_sums",
     "get",
+    "is_open",
     "load",
     "load_features",
     "load_file",
@@ -239,7 +241,10 @@ DATASETS: dict[str, DatasetInfo] = {
         partition="given",
         clients=0,
         rows_per_client=0,
-        keys=("features", "target", "labels", "task", "test_path", "standardize"),
+        keys=(
+            *("features", "target", "labels", "task", "categories", "coding", "missing", "fill"),
+            *("test_path", "standardize"),
+        ),
     ),
 }
 

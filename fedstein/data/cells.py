@@ -7,13 +7,13 @@ import re
 import numpy as np
 
 LARGEST = 1e30  # larger numbers are rejected, because float32 arithmetic on them overflows
-MISSING = frozenset(("", "na", "n/a", "nan", "<na>", "nat", "null", "none", "?"))
+MISSING = frozenset(("", "na", "n/a", "nan", "<na>", "nat", "null", "?"))
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})"
 _DATE = re.compile(_DAY + r"([T ]\d{1,2}:\d{2}.*)?")
 
 
 def is_missing(value: str) -> bool:
-    """Tell whether a cell has no value: it is empty, or says NA, NaN, null, None or ?."""
+    """Tell whether a cell has no value: it is empty, or says NA, NaN, null or ?. "None" is a name."""
     return value.strip().lower() in MISSING
 
 

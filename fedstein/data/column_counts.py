@@ -121,6 +121,9 @@ def read_cells(values: Column, known: Sequence[str] = ()) -> Cells:
     missing = np.array(
         [gap and is_missing(word) and word not in known for gap, word in zip(gaps, words, strict=True)], bool
     )
+    words_only = [words[row].lower() for row in np.flatnonzero(gaps & ~missing)]
+    if words_only and len(words_only) + missing.sum() < len(words) and set(words_only) == {"none"}:
+        missing |= gaps  # among numbers, "None" is no name
     present = np.flatnonzero(~missing)
     if all(words[row].lower() in TRUTH for row in present):
         found[present] = [TRUTH[words[row].lower()] for row in present]

@@ -72,6 +72,15 @@ class Encoding(NamedTuple):
         """The categories of each column that has some, as ``data.categories`` takes them."""
         return {coding.name: list(coding.categories) for coding in self.columns if coding.categories is not None}
 
+    @property
+    def fills(self) -> dict[str, float | str]:
+        """What takes the place of a missing value in each column, as ``data.fill`` takes it."""
+        return {
+            coding.name: "" if coding.fill is None else coding.fill
+            for coding in self.columns
+            if coding.fill is not None or coding.indicator
+        }
+
     def encode(self, table: Table) -> np.ndarray:
         """Code the rows of a table. Columns are found by name, in any order.
 
@@ -109,6 +118,34 @@ class Encoding(NamedTuple):
 def plain_encoding(names: Sequence[str]) -> Encoding:
     """Return the encoding that takes every column as numbers and refuses missing values."""
     return Encoding(tuple(Coding(name) for name in names))
+
+
+def known_encoding(
+    names: Sequence[str],
+    categories: Mapping[str, Sequence[str]],
+    coding: str | None,
+    missing: str | None,
+    fill: Mapping[str, float | str] | None,
+) -> Encoding:
+    """Return the encoding of columns about which everything is known already.
+
+    Args:
+        names: The columns.
+        categories: The categories of each column that has some.
+        coding: "one-hot" or "reference".
+        missing: What to do with missing values.
+        fill: What ``Encoding.fills`` returned.
+    """
+
+    def of(name: str) -> Coding:
+        known = tuple(categories[name]) if name in categories else None
+        shown = missing == "indicator" and name in (fill or {})
+        value = (fill or {}).get(name)
+        if known is not None:
+            value = None if value in (None, "") else str(value)
+        return Coding(name, known, value, shown, coding == "reference" and known is not None)
+
+    return Encoding(tuple(of(name) for name in names))
 
 
 def known_categories(given: Mapping[str, Sequence[Any]] | Sequence[str] | None) -> dict[str, tuple[str, ...]]:
@@ -180,11 +217,12 @@ def choose_encoding(
     for key, value, choices in (("missing", missing, MISSING), ("coding", coding, CODINGS)):
         if value is not None and value not in choices:
             raise InputError(f"expected data.{key} to be one of {', '.join(choices)}, got {value!r}")
+    refuse_identifiers(counts, named, known, where)
     fills = training or counts
     try:
         return Encoding(
             tuple(
-                _chosen(name, each, fills[name], name in named, known.get(name), missing, coding == "reference")
+                _chosen(name, each, fills[name], known.get(name), missing, coding == "reference")
                 for name, each in counts.items()
             )
         )
@@ -196,7 +234,6 @@ def _chosen(
     name: str,
     counts: ColumnCounts,
     training: ColumnCounts,
-    named: bool,
     known: Sequence[str] | None,
     missing: str | None,
     reference: bool,
@@ -204,8 +241,6 @@ def _chosen(
     present = counts.rows - counts.missing
     if not present:
         raise InputError(f'column {name!r} has no value in any row; leave it out with data.drop = ["{name}"]')
-    if not (named or known is not None):
-        _refuse_identifiers(name, counts)
     if counts.missing and missing is None:
         raise InputError(
             f"column {name!r} has {counts.missing} missing value{'s' * (counts.missing > 1)} in {counts.rows} rows; "
@@ -234,15 +269,30 @@ def _chosen(
     return Coding(name, tuple(known), fill, _shown(counts, missing), reference)
 
 
-def _refuse_identifiers(name: str, counts: ColumnCounts) -> None:
-    present = counts.rows - counts.missing
-    whole = counts.texts > 0 or counts.integers == present
-    if counts.different and whole and counts.most >= LEAST_ROWS:
-        what = "text" if counts.texts else "an integer"
-        raise InputError(
-            f"column {name!r} has {what} that is different in every row, like a row number or an identifier, which "
-            f'predicts nothing; leave it out with data.drop = ["{name}"], or name the features in data.features'
-        )
+def refuse_identifiers(
+    counts: Mapping[str, ColumnCounts], named: Sequence[str], categories: Mapping[str, Sequence[str]], where: str
+) -> None:
+    """Refuse features that are different in every row, like row numbers.
+
+    Args:
+        counts: The counts of all rows, added over the clients.
+        named: Columns that the user has named as features, which may be anything.
+        categories: Columns that the user has named as categories.
+        where: What messages call the rows.
+
+    Raises:
+        InputError: An integer or text column has no value twice at any client.
+    """
+    for name, each in counts.items():
+        present = each.rows - each.missing
+        whole = each.texts > 0 or each.integers == present
+        if each.different and whole and each.most >= LEAST_ROWS and name not in (*named, *categories):
+            what = "text" if each.texts else "an integer"
+            raise InputError(
+                f"{where}{': ' * bool(where)}column {name!r} has {what} that is different in every row, like a row "
+                f'number or an identifier, which predicts nothing; leave it out with data.drop = ["{name}"], or name '
+                "the features in data.features"
+            )
 
 
 def _shown(counts: ColumnCounts, missing: str | None) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from fedstein.data.column_counts import ColumnCounts, count_columns
+from fedstein.data.encoding import Encoding
+from fedstein.data.holdout import split_of
 from fedstein.data.labels import known_targets
 from fedstein.data.read_files import read_table
+from fedstein.data.table import Table
 
 
 class Expectation(NamedTuple):
@@ -18,6 +23,7 @@ class Expectation(NamedTuple):
     target: str
     task: str  # "classification" | "regression"
     labels: tuple[str, ...]  # in class order; empty for regression
+    encoding: Encoding | None = None  # how columns are coded; None takes all of them as numbers
 
 
 class LocalRows(NamedTuple):
@@ -37,12 +43,45 @@ def load_rows(path: str | Path, expectation: Expectation) -> LocalRows:
         expectation: The columns that the file must have.
 
     Returns:
-        The raw rows, with the columns in the expected order.
+        The raw rows, with the columns in the expected order, coded as the encoding says.
 
     Raises:
         InputError: If the file cannot be read or does not have the columns.
     """
+    table, y = _read(path, expectation)
+    encoding = expectation.encoding
+    return LocalRows(table.columns(expectation.features) if encoding is None else encoding.encode(table), y)
+
+
+def count_rows(
+    path: str | Path,
+    expectation: Expectation,
+    fraction: float | None,
+    categories: Mapping[str, Sequence[str]],
+    values: bool,
+) -> tuple[dict[str, ColumnCounts], dict[str, ColumnCounts]]:
+    """Count the columns of one node, before it is known how they are coded.
+
+    Args:
+        path: The node's file.
+        expectation: The columns that the file must have.
+        fraction: The share of rows that the node holds out, or None.
+        categories: The columns that are categories, with the names that are known.
+        values: Whether the values of numeric columns are counted too, which their mode needs.
+
+    Returns:
+        The counts over all rows, and over the rows to train on: names, counts and sums.
+
+    Raises:
+        InputError: If the file cannot be read, does not have the columns, or has a column that cannot be coded.
+    """
+    table, y = _read(path, expectation)
+    kept, _ = split_of(y, fraction)
+    every = count_columns(table, expectation.features, categories=categories)
+    return every, count_columns(table, expectation.features, categories=categories, rows=kept, values=values)
+
+
+def _read(path: str | Path, expectation: Expectation) -> tuple[Table, np.ndarray]:
     table = read_table(path, target=expectation.target, features=expectation.features, folder=False)
-    x = table.columns(expectation.features)
     known = expectation.labels if expectation.task == "classification" else None
-    return LocalRows(x, known_targets(table, known, "correct the label or remove the row"))
+    return table, known_targets(table, known, "correct the label or remove the row")

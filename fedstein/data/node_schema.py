@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedstein.data.dataset import TASKS, Dataset
+from fedstein.data.encoding import known_categories, known_encoding
 from fedstein.data.node_rows import Expectation, load_rows
 from fedstein.data.scaling import Scaling, scale_rows, unscaled
+from fedstein.data.table import listed
 from fedstein.errors import InputError
 
 
@@ -19,6 +22,10 @@ def expectation(
     target: str | None,
     task: str | None = None,
     labels: Sequence[str | int] | None = None,
+    categories: Mapping[str, Sequence[Any]] | Sequence[str] | None = None,
+    coding: str | None = None,
+    missing: str | None = None,
+    fill: Mapping[str, float | str] | None = None,
 ) -> Expectation:
     """Build the columns that every node's file must have from the keys of `[data]`.
 
@@ -27,9 +34,14 @@ def expectation(
         target: The name of the column to predict.
         task: "classification" or "regression"; by default it is a classification if there are labels.
         labels: Every label that a node may have, for a classification.
+        categories: The categories of each column that has some.
+        coding: "one-hot" or "reference".
+        missing: What to do with missing values.
+        fill: What takes the place of a missing value in each column.
 
     Returns:
-        The required columns.
+        The required columns. While something about them must be found from the nodes (``is_open``), all columns count
+        as numbers.
 
     Raises:
         InputError: If a key is missing or contradicts another one.
@@ -56,7 +68,26 @@ def expectation(
         )
     if task == "regression" and known:
         raise InputError(f"expected no data.labels for a regression, got {list(known)}; leave them out")
-    return Expectation(names, target, task, known)
+    lists = known_categories(categories)
+    if unknown := [name for name in lists if name not in names]:
+        raise InputError(
+            f"data.categories: expected names of feature columns, got {unknown[0]!r}; the features are {listed(names)}"
+        )
+    if fill is not None and missing is None:
+        raise InputError("data.fill goes with data.missing; set it, or leave data.fill out")
+    if is_open(categories, missing, fill) or not (lists or missing):
+        return Expectation(names, target, task, known)
+    return Expectation(names, target, task, known, known_encoding(names, lists, coding, missing, fill))
+
+
+def is_open(
+    categories: Mapping[str, Sequence[Any]] | Sequence[str] | None,
+    missing: str | None,
+    fill: Mapping[str, float | str] | None,
+) -> bool:
+    """Tell whether the nodes must still be asked for categories, or for what takes the place of missing values."""
+    lists = known_categories(categories)
+    return any(not names for names in lists.values()) or (missing is not None and fill is None)
 
 
 def load_nodes(
@@ -65,6 +96,10 @@ def load_nodes(
     target: str | None = None,
     task: str | None = None,
     labels: Sequence[str | int] | None = None,
+    categories: Mapping[str, Sequence[Any]] | Sequence[str] | None = None,
+    coding: str | None = None,
+    missing: str | None = None,
+    fill: Mapping[str, float | str] | None = None,
     test_path: str | Path | None = None,
     standardize: bool = True,
 ) -> Dataset:
@@ -75,16 +110,22 @@ def load_nodes(
         target: The name of the column to predict.
         task: "classification" or "regression".
         labels: Every label that a node may have, for a classification.
+        categories: The categories of each column that has some.
+        coding: "one-hot" or "reference".
+        missing: What to do with missing values.
+        fill: What takes the place of a missing value in each column.
         test_path: A file with test rows on the server.
         standardize: Not used here; the nodes' sums give the scaling later.
 
     Raises:
         InputError: If a key is missing or contradicts another one, or the test file does not fit.
     """
-    expected = expectation(features, target, task, labels)
-    width, classes = len(expected.features), len(expected.labels)
+    expected = expectation(features, target, task, labels, categories, coding, missing, fill)
+    names = expected.features if expected.encoding is None else expected.encoding.feature_names
+    width, classes = len(names), len(expected.labels)
     kind: type = np.int32 if classes else np.float32
-    test_x, test_y = load_rows(test_path, expected) if test_path else (np.zeros((0, width)), np.zeros(0, kind))
+    readable = test_path if not is_open(categories, missing, fill) else None
+    test_x, test_y = load_rows(readable, expected) if readable else (np.zeros((0, width)), np.zeros(0, kind))
     plain = unscaled(width)
     return Dataset(
         name="nodes",
@@ -94,11 +135,12 @@ def load_nodes(
         test_x=test_x,
         test_y=test_y,
         classes=classes,
-        feature_names=expected.features,
+        feature_names=names,
         mean=plain.mean,
         scale=plain.scale,
         label_names=expected.labels,
         target_name=expected.target,
+        encoding=expected.encoding,
     )
 
 

@@ -273,7 +273,8 @@ def refuse_odd_numbers(values: Column, bad: np.ndarray, table: Table, column: st
         got = f"{value!r}" if value else "nothing"
         raise InputError(
             f"{table.name}: expected a finite number in column {column!r}, "
-            f"got {got} on {table.place(int(rows[0]))}; remove the row, fill in a number, or code the column as numbers"
+            f"got {got} on {table.place(int(rows[0]))}; remove the row, fill in a number, "
+            "or name the column in data.categories if it holds categories"
         )
 
 
@@ -319,7 +320,7 @@ def refuse_nameless_clients(table: Table, column: str) -> None:
         InputError: A row has no client. The message names the line.
     """
     for row, value in enumerate(table.clients or ()):
-        if is_missing(value):
+        if is_missing(value) or value == "None":  # what a missing value of Python looks like as text
             got = f"{value!r}" if value else "nothing"
             raise InputError(
                 f"{table.name}: expected a client in column {column!r}, got {got} on {table.place(row)}; "

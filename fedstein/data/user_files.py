@@ -11,7 +11,7 @@ import numpy as np
 
 from fedstein.data.column_counts import ColumnCounts, add_counts, category_names, count_columns
 from fedstein.data.dataset import Dataset, fixed_split, validate
-from fedstein.data.encoding import Encoding, choose_encoding, known_categories
+from fedstein.data.encoding import Encoding, choose_encoding, known_categories, refuse_identifiers
 from fedstein.data.file_sets import Paths, expand, owners_of
 from fedstein.data.labels import codes, known_targets
 from fedstein.data.labels import labels as labels_of
@@ -218,10 +218,12 @@ def _encoding(
             f"data.categories: expected names of feature columns, got {unknown[0]!r}; the features are {listed(names)}"
         )
     parts = [count_columns(table, names, categories=categories) for table in tables]
+    where = tables[0].name if len(tables) == 1 else f"{len(tables)} files"
+    total, filling = add_counts(parts), None
+    refuse_identifiers(total, features or (), categories, where)
     if missing is None:
         for table, part in zip(tables, parts, strict=True):
             _refuse_missing(table, part, categories)
-    total, filling = add_counts(parts), None
     if missing is not None:
         starts = np.cumsum([0, *(table.rows for table in tables)])
         inside = [train[(train >= a) & (train < b)] - a for a, b in pairwise(starts)]
@@ -232,7 +234,6 @@ def _encoding(
                 for table, rows in zip(tables, inside, strict=True)
             ]
         )
-    where = tables[0].name if len(tables) == 1 else f"{len(tables)} files"
     return choose_encoding(
         total,
         training=filling,

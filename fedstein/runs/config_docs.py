@@ -56,7 +56,7 @@ def annotation_text(annotation: Any) -> str:
     if origin is list:
         return f"list of {annotation_text(arguments[0])}"
     if origin is dict:
-        return "lists by column"
+        return "lists by column" if get_origin(arguments[1]) is list else "values by column"
     if origin is Literal:
         return ", ".join(value_text(choice) for choice in arguments)
     return WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))

@@ -60,6 +60,11 @@ class DataSettings(Settings):
         description="What a missing value becomes: the mean of the training rows, their most frequent value, or the "
         "mean with a further column that says where it is missing. Refused unless set.",
     )
+    fill: dict[str, float | str] | None = Field(
+        None,
+        description="What takes the place of a missing value in each column of the nodes' files; found from sums over "
+        "their training rows unless given.",
+    )
     labels: list[str | int] | None = Field(
         None, description="Every label in the order of the classes; a regression has none. In files found unless given."
     )

@@ -107,10 +107,13 @@ def test_the_mean_is_that_of_the_training_rows() -> None:
     assert encoding.columns == (Coding("dose", fill=2.0),)
 
 
-def test_a_listed_category_is_never_a_missing_value() -> None:
-    table = clinic(drug=["none", "a", "none"])
-    encoding = chosen([table], categories={"drug": ["none", "a"]})
-    assert encoding.encode(table).tolist() == [[1, 0], [0, 1], [1, 0]]
+def test_a_name_is_not_a_missing_value() -> None:
+    table = clinic(drug=["None", "a", "None"])
+    assert chosen([table], missing="mode").encode(table).tolist() == [[1, 0], [0, 1], [1, 0]]
+    listed = clinic(drug=["NA", "a", "NA"])
+    assert chosen([listed], categories={"drug": ["NA", "a"]}).encode(listed).tolist() == [[1, 0], [0, 1], [1, 0]]
+    numbers = clinic(dose=["1", "None", "3"])  # as Python writes a number that is missing
+    assert chosen([numbers], missing="mean").encode(numbers).ravel().tolist() == [1, 2, 3]
 
 
 IDS = [str(100 + i) for i in range(30)]

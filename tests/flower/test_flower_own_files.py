@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +254,70 @@ def test_rows_are_parsed_once_and_again_when_the_file_changes(
     after = rows.load_rows(config, node, {})
     assert before.checksum != after.checksum
     assert len(after.share.x) + len(after.share.held_x) == 61
+
+
+COLUMNS_OF_ALL_KINDS = ("age", "sex", "ward", "dose")
+
+
+def mixed_file(path: Path, seed: int, rows: int = 40) -> Path:
+    """Text, an integer code and numbers, some of which are missing; not every category is at every clinic."""
+    draw = np.random.default_rng(seed)
+    header, lines = [*COLUMNS_OF_ALL_KINDS, "ill"], []
+    if seed == 1:
+        header = header[::-1]
+    for row in range(rows):
+        cells = {"age": f"{draw.integers(30, 70)}", "sex": draw.choice(["f", "m"]), "dose": f"{draw.normal(5, 2):.2f}"}
+        cells |= {"ward": str(draw.integers(1, 3) + seed), "ill": str(draw.integers(0, 2))}
+        if row % 7 == seed:
+            cells["dose"] = "NA"
+        lines.append([cells[name] for name in header])
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *lines])
+    return path
+
+
+def mixed(fleet: Fleet, tmp_path: Path) -> list[Path]:
+    files = [mixed_file(tmp_path / f"{name}.csv", number) for number, name in enumerate(SITES)]
+    fleet.grid.nodes.clear()
+    for number, (name, path) in enumerate(zip(SITES, files, strict=True)):
+        fleet.grid.nodes[300 + number] = {"name": name, "data": str(path), "state-dir": str(tmp_path / "s" / name)}
+    return files
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_categories_and_missing_values_are_found_from_counts_and_sums(
+    fleet: Fleet, tmp_path: Path, missing: str
+) -> None:
+    """Against the same files in one process: the same columns, the same names, and nearly the same numbers."""
+    files, test = mixed(fleet, tmp_path), mixed_file(tmp_path / "test.csv", 1)
+    about = {"features": list(COLUMNS_OF_ALL_KINDS), "target": "ill", "labels": [0, 1], "missing": missing}
+    about |= {"categories": ["sex", "ward"], "test_path": str(test)}
+    fleet.run(raw(data=about, rounds=2), tmp_path / "run")
+    together = {**about, "name": "file", "path": [str(file) for file in files]}
+    whole = in_process({**raw(rounds=2), "data": together, "partition": {}}, tmp_path / "whole")
+    facts, pooled = (json.loads((folder / "data.json").read_text()) for folder in (tmp_path / "run", whole))
+    extra = ["dose missing"] if missing == "indicator" else []
+    assert facts["features"] == ["age", "sex=f", "sex=m", *(f"ward={i}" for i in range(1, 5)), "dose", *extra]
+    assert facts["features"] == pooled["features"]
+    assert facts["mean"] == pytest.approx(pooled["mean"], rel=1e-12)
+    assert facts["scale"] == pytest.approx(pooled["scale"], rel=1e-12)
+    assert [each["categories"] for each in facts["columns"]] == [each["categories"] for each in pooled["columns"]]
+    assert facts["columns"][3]["fill"] == pytest.approx(pooled["columns"][3]["fill"], rel=1e-12)
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["data"]
+    assert config["categories"] == {"sex": ["f", "m"], "ward": ["1", "2", "3", "4"]}
+    assert config["fill"]["dose"] == pytest.approx(facts["columns"][3]["fill"])
+    assert lines(tmp_path / "run")[-1]["nll"] == pytest.approx(lines(whole)[-1]["nll"], rel=1e-4)
+    assert any(event["event"] == "columns" for event in events(tmp_path / "run"))
+
+
+def test_text_that_is_not_named_as_a_category_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    path, *_ = mixed(fleet, tmp_path)
+    about = {"features": list(COLUMNS_OF_ALL_KINDS), "target": "ill", "labels": [0, 1]}
+    config, _ = resolve(raw(data=about), Facts("classification", 2))
+    node = rows.Node("clinic-a", tmp_path / "s", data=str(path))
+    with pytest.raises(InputError, match=r"clinic-a.csv: expected a finite number in column 'sex'.*data.categories"):
+        rows.load_rows(config, node, {})
+    with pytest.raises(InputError, match=r"data.fill goes with data.missing"):
+        fleet.run(raw(data={**about, "fill": {"dose": 1.0}}), tmp_path / "run")
+    with pytest.raises(InputError, match="got 'weight'; the features are age, sex, ward, dose"):
+        fleet.run(raw(data={**about, "categories": ["weight"]}), tmp_path / "run")

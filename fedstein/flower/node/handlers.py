@@ -6,6 +6,7 @@ handled by a new process.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable
 from functools import lru_cache
@@ -36,7 +37,8 @@ from fedstein.flower.messages import (
     main_part,
     value,
 )
-from fedstein.flower.node.rows import Node, Rows, load_rows
+from fedstein.flower.node.columns import columns
+from fedstein.flower.node.rows import Node, Rows, load_rows, still_open
 from fedstein.flower.node.store import Kept, OutOfSync, Store
 from fedstein.inference.sites.base import Arrays
 from fedstein.registry import only_plugins
@@ -180,7 +182,11 @@ def brought_in_line(request: Envelope, store: Store) -> Arrays | None:
 
 
 def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Who is there, and whether its rows fit."""
+    """Who is there, and whether its rows fit. While columns must still be counted, only that they can be is checked."""
+    if still_open(config):
+        found, _ = columns(request, config, node)
+        counted = json.loads(str(found["columns"]))[0]
+        return {"rows": max(each["rows"] for each in counted.values()), "plays": -1, "data": digest({})}, {}
     rows = load_rows(config, node, {}, anew=True)
     build_model(config, rows.inputs, rows.classes, rows.task)
     known = -1 if node.partition is None else node.partition
@@ -269,6 +275,7 @@ def plain(arrays: Arrays) -> Arrays:
 
 HANDLERS: dict[str, Callable[[Envelope, Config, Node], tuple[Head, Arrays]]] = {
     "hello": hello,
+    "columns": columns,
     "scale": scale,
     "sums": sums,
     "ask": ask,

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedstein import data
 from fedstein.data.holdout import Share, share_out
+from fedstein.data.node_rows import Expectation
 from fedstein.errors import InputError
 from fedstein.files import pack, unpack, write_bytes
 from fedstein.flower.messages import digest
@@ -198,10 +199,34 @@ def read_own(config: Config, path: str) -> Raw:
     Raises:
         InputError: The file does not have the columns or labels that the run expects.
     """
-    settings = config.data
-    expected = data.expectation(settings.features, settings.target, settings.task, settings.labels)
+    expected = expected_rows(config)
     found = data.load_rows(path, expected)
     return Raw(found.x, found.y, len(expected.labels), expected.task)
+
+
+def expected_rows(config: Config) -> Expectation:
+    """What the file of every node must have.
+
+    Raises:
+        InputError: The config contradicts itself.
+    """
+    given = config.data
+    return data.expectation(
+        given.features,
+        given.target,
+        given.task,
+        given.labels,
+        given.categories,
+        given.coding,
+        given.missing,
+        given.fill,
+    )
+
+
+def still_open(config: Config) -> bool:
+    """Whether nodes are asked first what their columns hold, since categories or fills are not known yet."""
+    given = config.data
+    return given.name == "nodes" and data.is_open(given.categories, given.missing, given.fill)
 
 
 def scaled(share: Share, setup: Arrays, node: Node) -> Share:

@@ -11,10 +11,12 @@ import numpy as np
 
 from fedstein import data
 from fedstein.data.basis import Rotation, find_basis
+from fedstein.data.node_schema import is_open
 from fedstein.data.scaling import add, mean_from, scale_from, sum_shapes
 from fedstein.errors import InputError
 from fedstein.federation.engine import FlowerEngineSettings
 from fedstein.files import disk_errors, read_json, write_json
+from fedstein.flower.server.columns import find_columns
 from fedstein.flower.server.engine import FlowerEngine
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.membership import Membership
@@ -61,6 +63,11 @@ def run_over(
     for note in notes:
         events.note("note", reason=note)
     start_jax(config)
+    if config.data.name == "nodes" and is_open(config.data.categories, config.data.missing, config.data.fill):
+        found = find_columns(transport, config, events, uuid.uuid4().hex)
+        raw = {**raw, "data": {**raw["data"], **found}}
+        dataset = load_dataset(raw)
+        config, _ = resolve(raw, facts_of(dataset))
     prepared, membership = prepare_over(transport, config, dataset, events, uuid.uuid4().hex)
 
     def begun(folder: RunFolder) -> None:

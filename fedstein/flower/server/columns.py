@@ -1,0 +1,100 @@
+"""Categories, and what takes the place of missing values, from the nodes' own counts and sums, before round 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fedstein.data.column_counts import ColumnCounts, add_counts
+from fedstein.data.encoding import choose_encoding, known_categories
+from fedstein.errors import FedsteinError
+from fedstein.federation.engine import FlowerEngineSettings
+from fedstein.flower.messages import Envelope, InvalidMessage, value
+from fedstein.flower.server.events import Events
+from fedstein.flower.server.membership import Membership
+from fedstein.flower.server.requests import Requests
+from fedstein.flower.server.transport import Transport
+from fedstein.runs.config import Config
+
+MOST_NAMES = 10_000  # of one column; a node that sends more is not believed
+Counts = dict[str, ColumnCounts]
+
+
+def find_columns(transport: Transport, config: Config, events: Events, run: str) -> dict[str, Any]:
+    """Ask every node what its columns hold, and decide how they are coded.
+
+    The nodes send the names of categories with their counts, the number of missing values, and sums of numbers; no
+    rows. All clients are asked, so that no category is unknown later.
+
+    Args:
+        transport: How nodes are reached.
+        config: The config, in which categories or fills are still to be found.
+        events: The log.
+        run: The id of the run.
+
+    Returns:
+        The keys of ``[data]`` that were found: ``categories`` and ``fill``.
+
+    Raises:
+        FedsteinError: A node did not answer, or columns cannot be coded; the text says why.
+    """
+    settings, text, given = config.engine, config.to_toml(), config.data
+    assert isinstance(settings, FlowerEngineSettings)
+    membership = Membership(transport, run, text, config.partition.clients, events, settings.report_timeout)
+    membership.gather(settings.start_timeout, settings.on_missing == "wait")
+    requests = Requests(transport, membership, settings, run, text, events)
+    clients = [info.id for info in membership.infos if info.rows and info.id not in (config.selection.barred or ())]
+    found = requests.request("columns", 0, clients, {}, {}, settings.report_timeout, need_one=True)
+    if lost := [client for client in clients if client not in found.replies]:
+        names = ", ".join(membership.infos[client].name for client in lost)
+        reasons = [str(found.missing.get(client) or found.rejected.get(client)) for client in lost]
+        raise FedsteinError(f"no counts of columns came from {names}: {reasons[0]}; start the run again")
+    parts = [read_counts(found.replies[client], given.features or []) for client in clients]
+    events.note("columns", clients=len(parts))
+    encoding = choose_encoding(
+        add_counts([every for every, _ in parts]),
+        training=add_counts([training for _, training in parts]),
+        named=given.features or (),
+        categories=known_categories(given.categories),
+        missing=given.missing,
+        coding=given.coding,
+        where="the nodes' files",
+    )
+    keys: dict[str, Any] = {}
+    if encoding.categories:
+        keys["categories"] = encoding.categories
+    if given.missing is not None:
+        keys["fill"] = encoding.fills
+    return keys
+
+
+def read_counts(reply: Envelope, features: list[str]) -> tuple[Counts, Counts]:
+    """Read what a node has sent.
+
+    Args:
+        reply: The reply to a request for ``"columns"``.
+        features: The columns that were asked for.
+
+    Returns:
+        The counts over all rows and over the rows to train on.
+
+    Raises:
+        InvalidMessage: It is not what a node sends.
+    """
+    try:
+        every, training = json.loads(value(reply.head, "columns", str))
+        return _counts(every, features), _counts(training, features)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidMessage(f"expected counts of columns from a node, got something else ({error})") from None
+
+
+def _counts(found: Mapping[str, Any], features: list[str]) -> Counts:
+    counts = {name: ColumnCounts(**found[name]) for name in features}
+    for each in counts.values():
+        whole = (each.rows, each.missing, each.numbers, each.integers, each.most, *each.names.values())
+        if any(type(number) is not int or number < 0 for number in whole) or len(each.names) > MOST_NAMES:
+            raise ValueError("counts must be whole numbers from 0")
+        if type(each.total) is not float or each.total != each.total:
+            raise ValueError("a sum must be a number")
+    return counts
