@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,9 +17,22 @@ from fedstein.errors import FedsteinError, InputError
 from fedstein.machine import cores
 from fedstein.runs.config import unknown
 from fedstein.runs.side_by_side import work_off
-from fedstein.studies.reproduce import BEYOND, FIGURES, SETTINGS, Job, Plan, Verdict, make_plan, write_results
+from fedstein.studies.reproduce import (
+    BEYOND,
+    FIGURES,
+    SETTINGS,
+    Condition,
+    Job,
+    Plan,
+    Verdict,
+    make_plan,
+    write_conditions,
+)
 from fedstein.studies.reproduce.variants import VARIANTS
 from fedstein.studies.reproduce.write import number
+
+ORDERS = ("blocks", "dealt", "shuffled")  # the paper's first
+LEAST_SEEDS, MOST_SEEDS = 4, 20  # of --until-decided
 
 
 def reproduce_figures(
@@ -34,6 +47,8 @@ def reproduce_figures(
     quick: bool,
     quiet: bool,
     variants: Sequence[str] = (),
+    order: str | None = None,
+    until_decided: bool = False,
 ) -> None:
     """Run everything that a figure needs, and write the figure, its numbers and its page.
 
@@ -42,13 +57,16 @@ def reproduce_figures(
         seeds: The number of seeds, or None for the default.
         rounds: The number of rounds, or None for the default.
         data: "embedded" or "full".
-        density: "reference" or "log".
+        density: "reference", "log" or "both".
         settings: The panels to draw; empty for all.
         jobs: The number of runs at once, or None for one per core.
         out: The folder for runs, figures and pages.
         quick: Whether to use few rounds and seeds.
         quiet: Whether to print no progress.
         variants: The curves to draw; empty for all.
+        order: How clients are numbered: "blocks", "dealt", "shuffled" or "all". None for the default: blocks for the
+            figures of the paper, dealt for the studies beyond it.
+        until_decided: Whether seeds are added until every comparison is decided.
 
     Raises:
         InputError: If a name is unknown or nothing is left to draw.
@@ -57,7 +75,8 @@ def reproduce_figures(
     for name, got, valid in (
         ("figure", what, [*FIGURES, *BEYOND, "steps", "theory", "all"]),
         ("value of --data", data, ["embedded", "full"]),
-        ("value of --density", density, ["reference", "log"]),
+        ("value of --density", density, ["reference", "log", "both"]),
+        ("value of --order", order or "blocks", [*ORDERS, "all"]),
     ):
         if got not in valid:
             raise InputError(unknown(name, got, valid))
@@ -67,44 +86,93 @@ def reproduce_figures(
     for variant in variants:
         if variant not in VARIANTS:
             raise InputError(unknown("value of --variant", variant, list(VARIANTS)))
+    if what in ("steps", "theory") and (order is not None or until_decided):
+        raise InputError(f"{what} has one order of clients and its own seeds; leave --order and --until-decided out")
+    if what == "theory" and density == "both":
+        raise InputError("theory is measured with one density at a time; use --density reference or --density log")
+    if until_decided and what in BEYOND:
+        raise InputError(f"--until-decided is for the claims of the paper, {what} has none; leave it out")
     if what == "steps":
         tune_figures(settings, seeds or 1, rounds, out, quiet)
         return
     workers = jobs or cores()
-    command = command_line(what, seeds, rounds, data, density, settings, quick, variants)
+    command = command_line(what, seeds, rounds, data, density, settings, quick, variants, order, until_decided)
     full = data == "full"
     if what != "theory":
         figures = list(FIGURES) if what == "all" else [what]
-        plan = make_plan(
-            figures,
-            seeds=seeds,
-            rounds=rounds,
-            density=density,
-            full=full,
-            quick=quick,
-            settings=settings,
-            variants=variants,
-        )
-        if not plan.jobs:
-            wanted = [*settings, *variants]
-            raise InputError(f"{what} has no panel with {' or '.join(wanted)}; leave out --setting and --variant")
-        draw_figures(plan, out, workers, command, quiet)
+        conditions = conditions_of(order or ("dealt" if what in BEYOND else "blocks"), density)
+
+        def plans(count: int | None) -> dict[Condition, Plan]:
+            made = {
+                condition: make_plan(
+                    figures,
+                    seeds=count,
+                    rounds=rounds,
+                    density=condition.density,
+                    full=full,
+                    quick=quick,
+                    settings=settings,
+                    variants=variants,
+                    order=condition.order,
+                )
+                for condition in conditions
+            }
+            if not any(plan.jobs for plan in made.values()):
+                wanted = [*settings, *variants]
+                raise InputError(f"{what} has no panel with {' or '.join(wanted)}; leave out --setting and --variant")
+            return made
+
+        if until_decided:
+            draw_until_decided(plans, seeds or MOST_SEEDS, out, workers, command, quiet)
+        else:
+            draw_figures(plans(seeds), out, workers, command, quiet)
     elif settings:
         raise InputError("theory is measured with 30 BLR clients only; leave --setting out")
     if what == "theory" or (what == "all" and (not settings or "blr30" in settings)):
         measure_theory(seeds, rounds, density, full, quick, out, workers, command, quiet)
 
 
-def draw_figures(plan: Plan, out: Path, workers: int, command: str, quiet: bool) -> None:
-    """Run the jobs of a plan, write its figures, and print the verdicts on the claims."""
-    with show_jobs(plan.jobs, ", ".join(plan.figures), out, workers, quiet) as on_progress:
-        folders = work_off(plan.jobs, out / "runs", workers, on_progress)
-    verdicts = write_results(plan, folders, out, command)
+def conditions_of(order: str, density: str) -> list[Condition]:
+    """The conditions that the options name, the paper's order and density first."""
+    orders = ORDERS if order == "all" else (order,)
+    densities = ("reference", "log") if density == "both" else (density,)
+    return [Condition(each, kde) for each in orders for kde in densities]
+
+
+def draw_figures(
+    plans: Mapping[Condition, Plan], out: Path, workers: int, command: str, quiet: bool, rule: str = "student"
+) -> list[Verdict]:
+    """Run the jobs of plans, write their figures and pages, and print the verdicts on the claims."""
+    jobs = list(dict.fromkeys(job for plan in plans.values() for job in plan.jobs))
+    jobs.sort(key=lambda job: job.seed)  # whole comparisons first
+    figures = next(iter(plans.values())).figures
+    with show_jobs(jobs, ", ".join(figures), out, workers, quiet) as on_progress:
+        folders = work_off(jobs, out / "runs", workers, on_progress)
+    verdicts = write_conditions(plans, folders, out, command, rule)
     if not quiet:
         if verdicts:
             Console(markup=False).print(verdict_table(verdicts))
-        page = "claims.html" if verdicts else f"{plan.figures[0]}.md"
+        page = ("claims.html" if len(plans) == 1 else "sentences.md") if verdicts else f"{figures[0]}.md"
         print(f"figures and numbers: {out}    page: {out / page}")
+    return verdicts
+
+
+def draw_until_decided(
+    plans: Callable[[int | None], Mapping[Condition, Plan]],
+    most: int,
+    out: Path,
+    workers: int,
+    command: str,
+    quiet: bool,
+) -> None:
+    """Add seeds until every comparison is decided by the confidence sequence, or there are ``most`` of them."""
+    for count in range(min(LEAST_SEEDS, most), most + 1):
+        verdicts = draw_figures(plans(count), out, workers, command, quiet, "sequence")
+        open_ones = [verdict for verdict in verdicts if not verdict.decided]
+        if not quiet:
+            say(f"{count} seeds: {len(open_ones)} of {len(verdicts)} comparisons undecided")
+        if not open_ones:
+            return
 
 
 def tune_figures(settings: Sequence[str], seeds: int, rounds: int | None, out: Path, quiet: bool) -> None:
@@ -184,6 +252,8 @@ def command_line(
     settings: list[str],
     quick: bool,
     variants: Sequence[str] = (),
+    order: str | None = None,
+    until_decided: bool = False,
 ) -> str:
     """Return the command that makes a page, with only the options that change its result."""
     words = ["fedstein", "reproduce", what]
@@ -193,6 +263,8 @@ def command_line(
     words += ["--density", density] if density != "reference" else []
     words += [word for setting in settings for word in ("--setting", setting)]
     words += [word for variant in variants for word in ("--variant", variant)]
+    words += ["--order", order] if order else []
+    words += ["--until-decided"] if until_decided else []
     words += ["--quick"] if quick else []
     return shlex.join(words)
 

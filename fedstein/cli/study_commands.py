@@ -123,8 +123,25 @@ def reproduce(
     ] = "embedded",
     density: Annotated[
         str,
-        typer.Option(metavar="reference|log", help="The KDE of figures 1 to 3 and of theory. Figure 4 always has log."),
+        typer.Option(
+            metavar="reference|log|both", help="The KDE of figures 1 to 3 and of theory. Figure 4 always has log."
+        ),
     ] = "reference",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="blocks|dealt|shuffled|all",
+            help="How clients are numbered: in blocks by label, as the paper describes (the default of fig1 to fig4), "
+            "as the partition deals them, or shuffled.",
+        ),
+    ] = None,
+    until_decided: Annotated[
+        bool,
+        typer.Option(
+            "--until-decided",
+            help="Add seeds, up to --seeds or 20, until an always-valid confidence sequence decides every claim.",
+        ),
+    ] = False,
     setting: Annotated[
         list[str] | None,
         typer.Option(metavar="blr30|blr120|bnn27|bnn120|...", help="Draw only this panel; may be repeated."),
@@ -158,11 +175,26 @@ def reproduce(
     \b
     Examples:
       fedstein reproduce fig1 --quick
+      fedstein reproduce fig2 --setting blr30 --order all --density both --seeds 10
       fedstein reproduce sites --setting bnn27 --variant curvature --variant pooled
     """
     from fedstein.cli.reproduce import reproduce_figures
 
-    reproduce_figures(what, seeds, rounds, data, density, setting or [], jobs, out, quick, quiet, variant or [])
+    reproduce_figures(
+        what,
+        seeds,
+        rounds,
+        data,
+        density,
+        setting or [],
+        jobs,
+        out,
+        quick,
+        quiet,
+        variant or [],
+        order,
+        until_decided,
+    )
 
 
 def tune(

@@ -2,7 +2,8 @@
 
 from fedstein.studies.reproduce.claims import CLAIMS, Claim, Verdict, judge
 from fedstein.studies.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan, make_plan
-from fedstein.studies.reproduce.write import write_results
+from fedstein.studies.reproduce.sentences import Condition
+from fedstein.studies.reproduce.write import write_conditions, write_results
 
 __all__ = [
     "BEYOND",
@@ -10,10 +11,12 @@ __all__ = [
     "FIGURES",
     "SETTINGS",
     "Claim",
+    "Condition",
     "Job",
     "Plan",
     "Verdict",
     "judge",
     "make_plan",
+    "write_conditions",
     "write_results",
 ]

@@ -12,15 +12,54 @@ from fedstein.files import disk_errors, write_bytes
 from fedstein.report.load import Run, load_run
 from fedstein.report.paper_figures import draw_panels
 from fedstein.studies.markdown import table
-from fedstein.studies.reproduce.claims import MEASURES, Verdict, judge_all
+from fedstein.studies.reproduce.claims import MEASURES, WORDS, Verdict, judge_all
 from fedstein.studies.reproduce.compare import comparison
 from fedstein.studies.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan
+from fedstein.studies.reproduce.sentences import Condition, judge_conditions, sentences_page
 from fedstein.studies.reproduce.variants import VARIANTS
 
 Curves = Mapping[tuple[str, str, str], Sequence[Run]]
 
 
-def write_results(plan: Plan, folders: Mapping[Job, Path], out: Path, command: str) -> list[Verdict]:
+def write_conditions(
+    plans: Mapping[Condition, Plan], folders: Mapping[Job, Path], out: Path, command: str, rule: str = "student"
+) -> list[Verdict]:
+    """Write the results of every condition, and the page that decides section IV sentence by sentence.
+
+    Args:
+        plans: The plan of each condition. The files of one go to ``out``, those of several to
+            ``out/<order>-<density>``.
+        folders: The run folder of each job.
+        out: The folder to write to.
+        command: The command that makes the pages.
+        rule: The kind of interval, a key of ``evidence.RULES``.
+
+    Returns:
+        The verdicts on the claims; with several conditions, of the first one.
+
+    Raises:
+        InputError: If a run folder is damaged or ``out`` is not writable.
+    """
+    results, curves = [], {}
+    for condition, plan in plans.items():
+        place = out if len(plans) == 1 else out / f"{condition.order}-{condition.density}"
+        results.append(write_results(plan, folders, place, command, rule))
+        curves[condition] = load_curves(plan, folders)
+    if any(name in FIGURES for plan in plans.values() for name in plan.figures):
+        page = sentences_page(judge_conditions(curves, rule), command, rule)
+        with disk_errors(out):
+            write_bytes(out / "sentences.md", page.encode())
+    return results[0]
+
+
+def load_curves(plan: Plan, folders: Mapping[Job, Path]) -> dict[tuple[str, str, str], list[Run]]:
+    """Read the runs of a plan by (figure, setting, variant)."""
+    return {key: [load_run(folders[job]) for job in jobs] for key, jobs in plan.curves.items()}
+
+
+def write_results(
+    plan: Plan, folders: Mapping[Job, Path], out: Path, command: str, rule: str = "student"
+) -> list[Verdict]:
     """Write ``figN.png|svg|pdf|csv`` and the page: ``claims.md`` and ``claims.html``, or that of a comparison.
 
     Args:
@@ -28,6 +67,7 @@ def write_results(plan: Plan, folders: Mapping[Job, Path], out: Path, command: s
         folders: The run folder of each job.
         out: The folder to write to.
         command: The command that makes the page.
+        rule: The kind of interval, a key of ``evidence.RULES``.
 
     Returns:
         The verdicts on the claims.
@@ -35,8 +75,8 @@ def write_results(plan: Plan, folders: Mapping[Job, Path], out: Path, command: s
     Raises:
         InputError: If a run folder is damaged or ``out`` is not writable.
     """
-    curves = {key: [load_run(folders[job]) for job in jobs] for key, jobs in plan.curves.items()}
-    verdicts = judge_all(curves)
+    curves = load_curves(plan, folders)
+    verdicts = judge_all(curves, rule)
     with disk_errors(out):
         for name in plan.figures:
             panels = [
@@ -73,10 +113,11 @@ def table_of(figure: str, curves: Curves) -> str:
 
 HEAD = ("figure", "setting", "claim", "measured", "effect (95% interval)", "seeds", "verdict")
 EXPLAIN = (
-    "A row is one comparison. The effect counts in favour of the claim; the interval is Student's, over the "
-    "differences of runs with the same seed, that is the same partition and the same first particles. A claim holds "
-    "when the whole interval is above zero, does not hold when it is below, and is undecided otherwise. One seed "
-    "gives no interval. The intervals are not corrected for the number of comparisons."
+    "A row is one comparison. The effect counts in favour of the claim; the 95% interval is over the differences of "
+    "runs with the same seed, that is the same partition and the same first particles. A claim holds when the interval "
+    "is above zero, does not hold when it is below, and makes no difference that matters when the interval lies within "
+    "±.005. The verdicts have Holm's correction over all comparisons of this page: the probability of any wrong "
+    "verdict is 5%, so an interval that excludes zero can be undecided all the same. One seed gives no interval."
 )
 
 
@@ -105,7 +146,7 @@ def number(value: float | None, sign: str = "") -> str:
 def count_words(verdicts: Sequence[Verdict]) -> str:
     """Count the verdicts of each kind."""
     words = [verdict.word for verdict in verdicts]
-    return ", ".join(f"{words.count(word)} {word}" for word in ("holds", "does not hold", "undecided"))
+    return ", ".join(f"{words.count(word)} {word}" for word in WORDS if word in words or word != WORDS[2])
 
 
 def markdown(verdicts: Sequence[Verdict], command: str) -> str:
@@ -135,11 +176,11 @@ STYLE = (
 
 def as_html(verdicts: Sequence[Verdict], command: str) -> str:
     """Write the page of the claims as HTML, with the figures."""
-    kinds = {"holds": "holds", "does not hold": "not", "undecided": ""}
+    kinds = {"holds": "holds", "does not hold": "not"}
     rows = "".join(
         "<tr>"
         + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(v)[:-1])
-        + f'<td class="{kinds[v.word]}"><b>{v.word}</b></td></tr>'
+        + f'<td class="{kinds.get(v.word, "")}"><b>{v.word}</b></td></tr>'
         for v in verdicts
     )
     figures = "".join(
