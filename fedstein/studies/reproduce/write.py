@@ -78,6 +78,7 @@ def write_results(
     curves = load_curves(plan, folders)
     verdicts = judge_all(curves, rule)
     with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
         for name in plan.figures:
             panels = [
                 (

@@ -22,7 +22,16 @@ from fedstein.report.load import Run
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.runs.side_by_side import work_off
-from fedstein.studies.reproduce import CLAIMS, FIGURES, SETTINGS, judge, make_plan, write_results
+from fedstein.studies.reproduce import (
+    CLAIMS,
+    FIGURES,
+    SETTINGS,
+    Condition,
+    judge,
+    make_plan,
+    write_conditions,
+    write_results,
+)
 from fedstein.studies.reproduce.plan import Job, Plan
 
 
@@ -136,6 +145,18 @@ def test_a_miniature_gives_figures_numbers_and_claims(miniature, monkeypatch):
     before = {p.name: p.read_bytes() for p in out.glob("fig*")}
     write_results(only, folders, out, "fedstein reproduce all")
     assert before == {p.name: p.read_bytes() for p in out.glob("fig*")}, "same runs, same figures"
+
+
+@pytest.mark.slow
+def test_several_conditions_have_a_folder_each_and_one_page(miniature, monkeypatch):
+    only, out, folders = miniature
+    shrink(monkeypatch, only)
+    plans = {Condition("blocks", "reference"): only, Condition("dealt", "reference"): only}
+    write_conditions(plans, folders, out / "all", "fedstein reproduce all --order all")
+    for name in ("blocks-reference", "dealt-reference"):
+        assert (out / "all" / name / "fig1.png").exists()
+        assert (out / "all" / name / "claims.md").exists()
+    assert "| blocks, reference |" in (out / "all" / "sentences.md").read_text()
 
 
 @pytest.mark.slow
