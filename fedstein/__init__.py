@@ -35,6 +35,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LAZY[name]), name)
     if name == "metrics":
         return import_module("fedstein.evaluation.metrics")
-    if name in ("stein", "models", "data"):
+    if name in ("stein", "models", "data", "sklearn"):
         return import_module(f"fedstein.{name}")
     raise AttributeError(f"module 'fedstein' has no attribute {name!r}")
