@@ -99,7 +99,11 @@ class Posterior(PosteriorTools):
         """The names of the d parameters: those of the model where it gives any, else theta[0], theta[1], ..."""
         features = self.features or tuple(f"x{i}" for i in range(self.model.features))
         found = self.model.parameter_names(features) if self.model.parameter_names is not None else ()
-        return found if len(found) == self.model.dim else tuple(f"theta[{i}]" for i in range(self.model.dim))
+        if len(found) != self.model.dim:
+            return tuple(f"theta[{i}]" for i in range(self.model.dim))
+        for k, label in enumerate(self.labels):
+            found = tuple(name.replace(f"[class {k}]", f"[{label}]") for name in found)
+        return found
 
     @property
     def diagnostics(self) -> DrawDiagnostics | None:

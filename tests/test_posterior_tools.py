@@ -18,7 +18,7 @@ import fedstein
 from fedstein.evaluation.by_draw import class_log_probabilities, gaussian_parts, log_likelihoods, predictive_draws
 from fedstein.evaluation.entropy import class_entropy, gaussian_entropy
 from fedstein.inference.summary import COLUMNS
-from fedstein.models import custom
+from fedstein.models import MODELS, custom
 
 SMALL = {"rounds": 4, "algorithm__particles": 5, "algorithm__local_steps": 3, "selection__kind": "round_robin"}
 
@@ -249,3 +249,20 @@ def test_a_saved_posterior_is_loaded_and_reported(classified, regressed, tmp_pat
     with pytest.raises(fedstein.InputError, match="a model of your own"):
         fedstein.load(regressed.save(tmp_path / "two"))
     same(fedstein.load(tmp_path / "two", model=plane()), regressed)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if not kind.startswith("bnn")])
+def test_every_regression_names_its_parameters(kind):
+    found = MODELS[kind]
+    if found.task != "regression" and found.classes not in (2, None):
+        pytest.skip("not for three classes")
+    model = found.build(2, found.classes or (3 if found.task == "classification" else 0), found.settings())
+    names = model.parameter_names(("age", "dose"))
+    assert len(set(names)) == len(names) == model.dim
+    assert names[0].startswith("age")
+
+
+def test_softmax_names_the_labels():
+    rows = frames()["east"].assign(ill=["a", "b", "c", "c"] * 10)
+    posterior = fedstein.fit("softmax", [rows], target="ill", **SMALL)
+    assert posterior.names[:4] == ("age [a]", "dose [a]", "intercept [a]", "age [b]")

@@ -63,7 +63,7 @@ def test_a_classifier_learns_from_clients(classifier):
 def test_a_regressor_learns_from_clients_in_the_units_of_y():
     x, z, owner = rows()
     y = 1000 + 50 * z
-    estimator = FederatedRegressor(**{**QUICK, "rounds": 20}).fit(x, y, clients=owner)
+    estimator = FederatedRegressor(rounds=20).fit(x, y, clients=owner)
     assert estimator.score(x, y) >= LinearRegression().fit(x, y).score(x, y) - 0.01
     mean, sd = estimator.predict(x, return_std=True)
     np.testing.assert_array_equal(mean, estimator.predict(x))

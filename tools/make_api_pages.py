@@ -29,6 +29,11 @@ PAGES = {
         "fedstein",
         "The short way in. `fedstein.fit` takes a model and one dataset for each client, and returns a `Posterior`.",
         ("fedstein",),
+        (
+            "fedstein.posterior_tools.PosteriorTools",
+            "fedstein.evaluation.entropy.Entropy",
+            "fedstein.inference.summary.Summary",
+        ),
     ),
     "stein": ApiPage(
         "fedstein.stein",
@@ -93,6 +98,11 @@ PAGES = {
         ("fedstein.loggers",),
         ("fedstein.runs.callbacks.notified",),
     ),
+    "sklearn": ApiPage(
+        "fedstein.sklearn",
+        "Estimators for scikit-learn. [Python](../python.md#scikit-learn) shows their use.",
+        ("fedstein.sklearn",),
+    ),
     "report": ApiPage(
         "fedstein.report",
         "Figures, tables and a web page from finished run folders.",
@@ -128,7 +138,8 @@ def names_of(page: ApiPage) -> list[str]:
 
 def path_of(module: str, name: str) -> str:
     """The path that mkdocstrings finds an exported name by: a module of the same name would hide a function."""
-    spec = importlib.util.find_spec(f"{module}.{name}")
+    package = hasattr(importlib.import_module(module), "__path__")
+    spec = importlib.util.find_spec(f"{module}.{name}") if package else None
     if spec is None or spec.origin is None:
         return f"{module}.{name}"
     body = ast.parse(Path(spec.origin).read_text()).body

@@ -12,6 +12,7 @@ sqrt(prior_rate / prior_shape); by default it is t_2(0, 1), weakly informative f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -80,6 +81,25 @@ def log_gamma_start(key: Array, n: int, shape: float, rate: float, start: str) -
 def with_intercept(x: np.ndarray) -> np.ndarray:
     """Append the column of ones."""
     return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
+
+
+def coefficient_names(*others: str, classes: int = 0) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """Make the function that names the parameters of a regression.
+
+    Args:
+        *others: The names of the parameters after the coefficients.
+        classes: The number of classes, where each has coefficients of its own.
+
+    Returns:
+        Names of the features -> names of the parameters; the intercept comes after the features' coefficients.
+    """
+
+    def names(features: tuple[str, ...]) -> tuple[str, ...]:
+        one = (*features, "intercept")
+        each = tuple(f"{name} [class {k}]" for k in range(classes) for name in one) if classes else one
+        return (*each, *others)
+
+    return names
 
 
 def diagonal_of(x: Array, information: Array) -> Array:

@@ -24,7 +24,14 @@ from jax import Array
 from pydantic import Field
 
 from fedstein.models.base import Blocks, GaussianGiven, Model, ModelKind, gamma_log_density, join, log_mean_exp
-from fedstein.models.glm import TRAITS, CoefficientPrior, GlmSettings, log_gamma_start, with_intercept
+from fedstein.models.glm import (
+    TRAITS,
+    CoefficientPrior,
+    GlmSettings,
+    coefficient_names,
+    log_gamma_start,
+    with_intercept,
+)
 from fedstein.settings import PositiveFloat
 
 NEWTON_STEPS = 30  # safeguarded by a bracket, so that they end at the mode from anywhere
@@ -144,6 +151,7 @@ def random_intercept_logistic(
         predict=predict,
         prepare=with_intercept,
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
+        parameter_names=coefficient_names("log xi", "log tau"),
         features=features,
         classes=2,
         likelihood="other",
@@ -229,6 +237,7 @@ def random_intercept_linear(
         predict=predict,
         prepare=with_intercept,
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
+        parameter_names=coefficient_names("log xi", "log tau", "log gamma"),
         features=features,
         likelihood="other",
         whole_shard=True,
