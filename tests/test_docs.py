@@ -31,6 +31,7 @@ STUDIES = [  # pages of results: their commands and links are checked too
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 EVERYWHERE = [*PAGES, *STUDIES, ROOT / "CHANGELOG.md"]
+CONTINUED = ("docs/python.md",)  # pages on which a block goes on where the one before it ended
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -41,6 +42,11 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list:
         for number, (kind, text) in enumerate(FENCE.findall(page.read_text()))
         if kind == language
     ]
+    for whole in CONTINUED if language == "python" else ():
+        page = ROOT / whole
+        if page in pages:
+            together = "\n".join(text for each, _, text in found if each == page)
+            found = [*(each for each in found if each[0] != page), (page, 0, together)]
     return [
         pytest.param(page, text, id=f"{page.relative_to(ROOT).as_posix()}-{number}") for page, number, text in found
     ]

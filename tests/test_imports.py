@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("posterior_tools",),
     ("posterior",),
     ("flower", "api", "loggers"),
+    ("sklearn",),
     ("fedstein",),  # the package's own __init__.py, with the names that users import
     ("report",),
     ("studies",),
