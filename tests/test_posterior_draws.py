@@ -247,7 +247,7 @@ def test_sites_of_nearly_separable_rows_are_disproved_at_the_particles_and_confi
     assert "set sites.expand = 'variational'" in str(at_particles.summary())
     assert "not to be trusted" in repr(at_particles)
     assert at_particles.weighted is None
-    out = run(tmp_path / "run", sites={"kind": "curvature", "structure": "full", "expand": "variational"})
+    out = run(tmp_path / "refined", sites={"kind": "curvature", "structure": "full", "expand": "variational"})
     refined = load(out)
     assert refined.trusted, refined.problems
     assert "not to be trusted" not in repr(refined)

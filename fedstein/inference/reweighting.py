@@ -2,8 +2,8 @@
 
 The proposal q is the prior times the sites, a little wider (SCALE_TEMPERATURE, ``widening``) where the prior has a
 scale, so that its tails cover the posterior's. The server sends the draws, and each client answers with its
-log-likelihood at each of them. With these, log p = log p0 + sum_k log p_k is known up to a constant, and the weights p / q say how wrong
-the sites are and mend the draws (``importance``).
+log-likelihood at each of them. With these, log p = log p0 + sum_k log p_k is known up to a constant, and the weights
+p / q say how wrong the sites are and mend the draws (``importance``).
 
 Where the weights are poor and the prior has a scale h, the clients expand their likelihoods once more at several values
 of h (``scale_sites``), and draws from those sites are weighted instead.
