@@ -244,7 +244,7 @@ def test_sites_of_nearly_separable_rows_are_disproved_at_the_particles_and_confi
     at_particles = load(folder)
     assert not at_particles.trusted
     assert "The sites are not the clients' likelihoods" in at_particles.problems[0]
-    assert "set sites.expand = 'variational'" in str(at_particles.summary())
+    assert "set sites.expand = 'variational'" in str(at_particles.table())
     assert "not to be trusted" in repr(at_particles)
     assert at_particles.weighted is None
     out = run(tmp_path / "refined", sites={"kind": "curvature", "structure": "full", "expand": "variational"})
@@ -260,7 +260,7 @@ def test_sites_of_nearly_separable_rows_are_disproved_at_the_particles_and_confi
     np.testing.assert_array_equal(draws, refined.draws(using="draws"))
     np.testing.assert_array_equal(np.sort(draws, axis=0), np.sort(refined.draws(using="weighted"), axis=0))
     np.testing.assert_allclose(draws.mean(axis=0), refined.weighted.mean, atol=0.02 * draws.std(axis=0).max())
-    table = refined.summary()
+    table = refined.table()
     assert (table.using, table.trusted, table.cells()[0][-2]) == ("weighted", True, "-")
     narrow = at_particles.draws().std(axis=0)
     assert np.median(draws.std(axis=0) / narrow) > 1.5

@@ -93,7 +93,8 @@ def refine_conclusion(
     if engine.remote and not passes:
         return Refinement(found, refined, {"refused": UNASKED})
     try:
-        weights, weighted = check_sites(config, clients, sites, found.sums, passes, say)
+        with np.errstate(all="ignore"):  # what is not finite is found by the checks
+            weights, weighted = check_sites(config, clients, sites, found.sums, passes, say)
     except (InputError, np.linalg.LinAlgError) as error:
         return Refinement(found, refined, {"refused": str(error)})
     return Refinement(found, refined, weights, weighted if passes and weighted.usable else None)

@@ -42,7 +42,7 @@ from fedstein.flower.node.rows import Node, Rows, load_rows, still_open
 from fedstein.flower.node.store import Kept, OutOfSync, Store
 from fedstein.inference.sites.base import Arrays
 from fedstein.registry import only_plugins
-from fedstein.runs.build import build_model, program_in, structure_of
+from fedstein.runs.build import build_model, program_in
 from fedstein.runs.config import Config, whole_config
 from fedstein.runs.jax_setup import use_device
 
@@ -284,9 +284,9 @@ def expand_nodes(request: Envelope, config: Config, node: Node) -> tuple[Head, A
 
 
 def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This node's log-likelihood at points; only for runs with full sites, whose draws are checked."""
-    if structure_of(config) != "full":
-        raise InvalidMessage("the run's config asks for no log-likelihoods: sites.structure is not 'full'")
+    """This node's log-likelihood at points; only where the config of the run says so."""
+    if getattr(config.sites, "expand", "mean") != "variational":
+        raise InvalidMessage("the run's config asks for no log-likelihoods: sites.expand is not 'variational'")
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
