@@ -3,8 +3,8 @@
     python -m fedstein.studies.posterior_goals --out goals --task breast_cancer --task covertype4 --seeds 3
 
 Each task is run with ``sites.expand = "variational"``; data seed and run seed are the same. NUTS on the pooled rows is
-kept in the output folder and not sampled again. ``goals.csv`` gets a line for each task and seed, and ``TASK-SEED.npz``
-the intervals for the figure.
+kept in the output folder and not sampled again. ``goals.csv`` gets a line for each task and seed, and ``TASK-SEED.png``
+shows the intervals of both.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from fedstein.inference.reweighting import COUNT
 from fedstein.posterior import Posterior, load
+from fedstein.report.forest_figure import draw_forest
 from fedstein.runs import runner
 from fedstein.runs.config import resolve
 from fedstein.runs.federate import facts_of, load_dataset, prepare_run
@@ -122,7 +123,8 @@ def measure(task: str, seed: int, out: Path, data: Path | None, draws: int) -> d
     ratios = federated.std(axis=0) / reference.std(axis=0)
     sides = {"federated": federated, "pooled": reference}
     tails = {f"{name}_{q}": np.quantile(part, q, axis=0) for name, part in sides.items() for q in (0.05, 0.5, 0.95)}
-    np.savez(out / f"{task}-{seed}.npz", names=np.array(posterior.names), **tails)
+    intervals = {name: np.stack([tails[f"{name}_{q}"] for q in (0.05, 0.5, 0.95)], axis=1) for name in sides}
+    draw_forest(posterior.names, intervals, f"{task}, seed {seed}: federated and pooled", out / f"{task}-{seed}.png")
     weighted = posterior.weighted
     return {
         "task": task, "seed": seed, "rows": len(found.target.x), "parameters": len(offsets),
