@@ -242,7 +242,7 @@ class Posterior(PosteriorTools):
         Raises:
             InputError: There is no such posterior.
         """
-        if (using or self._best()) == "nuts":
+        if self._resolved(using or self._best()) == "nuts":
             return self.sample().draws
         return self.draws(using=using)[None]
 
