@@ -106,6 +106,14 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
+def until(page: Any, expression: str, pause: float = 0.05) -> None:
+    """Wait for a condition. ``wait_for_function`` would need ``eval``, which the page's security policy forbids."""
+    end = time.monotonic() + SECONDS
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never came true: {expression}"
+        page.wait_for_timeout(1000 * pause)  # events of the page are handled meanwhile
+
+
 def serious_findings(page: Any) -> list[str]:
     """What axe-core finds on a page and calls serious or critical."""
     page.evaluate(AXE.read_text("utf-8"))
