@@ -196,7 +196,8 @@ def play_in_memory(run: PreparedRun, on_round: OnRound) -> tuple[Posterior, dict
         if record.stopped:
             break
     method = context.method
-    found, refined = refine_conclusion(config, engine, last, conclude(method, last.server))
+    end_of_run = refine_conclusion(config, engine, last, conclude(method, last.server))
+    found, refined = end_of_run.found, end_of_run.refined
     each, end = None, runner.End()
     if config.evaluate.where == "clients":
         reading = run.evaluation(last.round, method.posterior(found.server), last.sites)
@@ -211,8 +212,9 @@ def play_in_memory(run: PreparedRun, on_round: OnRound) -> tuple[Posterior, dict
         found.gaussian,
         each,
         sums=found.sums,
-        doubts=doubts(config, lines, refined),
+        doubts=doubts(config, lines, refined, end_of_run.weights),
         client_names=tuple(info.name for info in engine.clients),
+        weighted=end_of_run.weighted,
     )
     return posterior, summary | ({"refined": refined} if refined is not None else {})
 

@@ -14,21 +14,22 @@ from fedstein.data.label_coding import Label, read_labels
 from fedstein.errors import InputError
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
+from fedstein.inference.importance import Weighted
 from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sample_posterior
 from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
 from fedstein.inference.summary import Summary, summarise_draws
-from fedstein.inference.trust import DrawDiagnostics
+from fedstein.inference.trust import DrawDiagnostics, weights_diagnostics
 from fedstein.models import Model
 from fedstein.posterior_tools import PosteriorTools
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config, unknown
 from fedstein.runs.doubts import doubts
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.kept_draws import read_draws, read_sums, write_draws
+from fedstein.runs.kept_draws import read_draws, read_sums, read_weighted, read_weights, write_draws
 from fedstein.runs.sections import CUSTOM
 
-SOURCES = ("nuts", "gaussian", "particles")
+SOURCES = ("draws", "weighted", "nuts", "gaussian", "particles")
 NO_SITES = (
     "Only full curvature sites say how wide the posterior is, and this run has none: particles lie too close together "
     "to quote intervals from."
@@ -36,6 +37,10 @@ NO_SITES = (
 AT_PARTICLES = (
     "The sites were expanded at the particles. With few rows for the number of parameters, intervals can then be much "
     "too narrow; sites.expand = 'variational' expands them over the posterior."
+)
+NO_WEIGHTS = (
+    "this posterior has no weighted draws: it needs sites__expand='variational' and sites for which the weights are "
+    "reliable; use using='nuts'"
 )
 NO_SUMS = (
     "this posterior has no sums of full sites to draw from: it needs sites__kind='curvature' and "
@@ -57,7 +62,8 @@ class Posterior(PosteriorTools):
         scaling: How rows are scaled before the model sees them; None where they are used as they come.
         sums: The server's sums of full curvature sites: eta (d) and precision (d x d). Draws are made from them.
         features: The names of the features; x0, x1, ... where there are none.
-        doubts: Why the sums themselves are not to be trusted, in sentences; empty where they are.
+        doubts: Why sums and weights themselves are not to be trusted, in sentences; empty where they are.
+        weighted: Draws that the clients' exact likelihoods have weighted (``sites.expand = "variational"``).
         folder: The run folder that this was loaded from. Draws are kept there.
         labels: The label of each class, as it was passed; empty for a regression.
         client_names: The names of the clients.
@@ -76,12 +82,13 @@ class Posterior(PosteriorTools):
     folder: Path | None = field(default=None, compare=False)
     labels: tuple[Label, ...] = ()
     client_names: tuple[str, ...] = ()
+    weighted: Weighted | None = field(default=None, compare=False)
     _made: dict[tuple[Sampler, int], PosteriorDraws] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
         n, d = self.particles.shape
         other = ", with a Gaussian" if self.gaussian is not None else ""
-        made = self._kept(Sampler(), 0) if self.sums is not None else None
+        made = self._kept(Sampler(), 0) if self.sums is not None and self.weighted is None else None
         doubtful = self.doubts or (made is not None and not made.trusted)
         warning = "; its draws are not to be trusted, see problems" if doubtful else ""
         if self.sums is not None and not self.refined:
@@ -107,7 +114,9 @@ class Posterior(PosteriorTools):
 
     @property
     def diagnostics(self) -> DrawDiagnostics | None:
-        """What the chains behind ``draws()`` say about themselves; None without full sites. Makes the draws."""
+        """What the draws behind ``draws()`` say about themselves; None without full sites. Makes the draws."""
+        if self.weighted is not None:
+            return weights_diagnostics(self.weighted)
         return self.sample().diagnostics if self.sums is not None else None
 
     @property
@@ -115,13 +124,13 @@ class Posterior(PosteriorTools):
         """Why intervals from ``draws()`` are not to be trusted, in sentences; empty where they are. Makes the draws."""
         if self.sums is None:
             return [NO_SITES]
-        return [*self.doubts, *self.sample().problems]
+        return list(self.doubts) if self.weighted is not None else [*self.doubts, *self.sample().problems]
 
     @property
     def trusted(self) -> bool:
-        """Whether ``draws()`` represent the prior times the sites of every client. Makes the draws.
+        """Whether ``draws()`` represent the posterior: chains that agree, and sites that the likelihoods confirm.
 
-        How well sites represent likelihoods they cannot tell; see ``sites.expand``.
+        Makes the draws. ``problems`` says why not.
         """
         return not self.problems
 
@@ -167,11 +176,13 @@ class Posterior(PosteriorTools):
         """Draws from the posterior.
 
         Args:
-            n: The number of draws. By default all 4000 of NUTS, 200 of the Gaussian, or every particle. There are no
-                more than the particles; NUTS samples longer where more are asked for.
+            n: The number of draws. By default 4000 weighted ones, all 4000 of NUTS, 200 of the Gaussian, or every
+                particle. There are no more than the particles; NUTS samples longer where more are asked for.
             seed: The same seed gives the same draws.
-            using: ``"nuts"`` samples the prior times the sites, when it is first asked for; ``"gaussian"`` is the site
-                Gaussian, ``"particles"`` the particles. By default the first of these that there is.
+            using: ``"weighted"`` are draws that the clients' exact likelihoods have weighted, resampled; ``"nuts"``
+                samples the prior times the sites, when it is first asked for; ``"gaussian"`` is the site Gaussian,
+                ``"particles"`` the particles. By default the first of these that there is. ``"draws"`` is the first of
+                the first two.
 
         Returns:
             n x d draws, with columns as in ``names``. ``trusted`` says whether those of NUTS are to be trusted.
@@ -179,10 +190,12 @@ class Posterior(PosteriorTools):
         Raises:
             InputError: There are no full sites, no Gaussian, or more draws are asked for than there are particles.
         """
-        using = using or self._best()
+        using = self._resolved(using or self._best())
         source = self._source(using)
         if n is not None and n < 1:
             raise InputError(f"expected at least one draw, got {n}")
+        if using == "weighted" and self.weighted is not None:
+            return self.weighted.resampled(Sampler().draws * Sampler().chains if n is None else n, seed)
         if using == "nuts":
             longer = max(Sampler().draws, -(-(n or 0) // Sampler().chains))
             sampled = self.sample(seed, Sampler()._replace(draws=longer)).draws
@@ -206,11 +219,15 @@ class Posterior(PosteriorTools):
         Raises:
             InputError: There is no such posterior.
         """
-        using = using or self._best()
+        using = self._resolved(using or self._best())
         draws = self.draws(using=using)
+        if using == "weighted":
+            return summarise_draws(draws, self.names, using, self.diagnostics, self.doubts)
         if using == "nuts":
             note = "" if self.refined else AT_PARTICLES
-            return summarise_draws(draws, self.names, using, self.diagnostics, self.problems, note)
+            sampled = self.sample()
+            problems = [*self.doubts, *sampled.problems]
+            return summarise_draws(draws, self.names, using, sampled.diagnostics, problems, note)
         return summarise_draws(draws, self.names, using, None, self.doubts if using == "gaussian" else [NO_SITES])
 
     def chains(self, using: str | None = None) -> np.ndarray:
@@ -225,7 +242,7 @@ class Posterior(PosteriorTools):
         Raises:
             InputError: There is no such posterior.
         """
-        if (using or self._best()) == "nuts":
+        if self._resolved(using or self._best()) == "nuts":
             return self.sample().draws
         return self.draws(using=using)[None]
 
@@ -247,15 +264,15 @@ class Posterior(PosteriorTools):
         tail = (1 - level) / 2
         return np.quantile(self.draws(using=using), (tail, 1 - tail), axis=0).T
 
-    def predict(self, x: Any, using: str = "particles", draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+    def predict(self, x: Any, using: str | None = None, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
         """Predict new rows.
 
         Args:
             x: Rows x features, in the units of the rows that the run was given: an array, or a DataFrame, whose columns
                 go by name.
-            using: ``"particles"``, or ``"gaussian"`` to average over draws from the Gaussian of prior and sites, or
-                ``"nuts"`` to average over draws of NUTS.
-            draws: The number of draws from the Gaussian or of NUTS.
+            using: ``"particles"``, or what to average over draws of: ``"draws"``, ``"weighted"``, ``"nuts"`` or
+                ``"gaussian"``, as for ``draws``. By default weighted draws where there are any, else the particles.
+            draws: The number of draws, where particles are not used.
             seed: The seed of those draws.
 
         Returns:
@@ -264,6 +281,7 @@ class Posterior(PosteriorTools):
         Raises:
             InputError: The rows are not rows of the model, or there is no Gaussian.
         """
+        using = self._resolved(using or ("weighted" if self.weighted is not None else "particles"))
         self._source(using)
         rows = self._rows(x)
         if len(rows) == 0:
@@ -279,13 +297,21 @@ class Posterior(PosteriorTools):
 
     def _best(self) -> str:
         """The posterior that says most about widths."""
+        if self.weighted is not None:
+            return "weighted"
         if self.sums is not None:
             return "nuts"
         return "gaussian" if self.gaussian is not None else "particles"
 
+    def _resolved(self, using: str) -> str:
+        """Which draws ``"draws"`` means."""
+        return using if using != "draws" else "weighted" if self.weighted is not None else "nuts"
+
     def _source(self, using: str) -> SiteGaussian | None:
         if using not in SOURCES:
             raise InputError(unknown("posterior", using, list(SOURCES)))
+        if using == "weighted" and self.weighted is None:
+            raise InputError(NO_WEIGHTS)
         if using == "nuts" and self.sums is None:
             raise InputError(NO_SUMS)
         if using == "gaussian" and self.gaussian is None:
@@ -318,6 +344,9 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
         raise InputError(
             f"{path}: the posterior has {particles.shape[1]} columns, the model {model.dim}; it is damaged"
         )
+    weighted = read_weighted(folder.path)
+    if weighted is not None and weighted.draws.shape[1] != model.dim:
+        raise InputError(f"{path}: weighted.safetensors has other parameters than the model; it is damaged")
     gaussian = folder.read_gaussian() if folder.has_gaussian() else None
     records = [record.to_dict() for record in folder.records()]
     return Posterior(
@@ -329,9 +358,10 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
         scaling=folder.scaling(),
         sums=read_sums(folder.path),
         features=tuple(map(str, facts["features"])),
-        doubts=doubts(config, records, folder.refined()),
+        doubts=doubts(config, records, folder.refined(), read_weights(folder.path)),
         folder=folder.path,
         labels=read_labels(facts["labels"], str(facts.get("label_kind", "text"))),
         client_names=folder.client_names(),
         clients=folder.read_evaluation(),
+        weighted=weighted,
     )

@@ -155,7 +155,7 @@ def test_a_run_folder_keeps_sums_and_draws(folder: Path) -> None:
     assert again.sample().diagnostics.seconds == posterior.sample().diagnostics.seconds  # read, not made
     np.testing.assert_array_equal(again.draws(), draws)
     table = again.table()
-    assert (len(table), table.using, table.trusted) == (32, "nuts", True)
+    assert (len(table), table.using) == (32, "nuts")
     assert tuple(table[0]) == COLUMNS
     assert all(row["5%"] < row["median"] < row["95%"] and row["R-hat"] < 1.01 and row["ESS"] > 400 for row in table)
     assert str(table).splitlines()[0].split() == list(COLUMNS)
@@ -174,6 +174,7 @@ def test_draws_that_do_not_belong_to_the_sums_or_are_damaged_are_made_anew(folde
 
 
 def test_draws_that_are_not_to_be_trusted_say_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "weights.json").unlink()  # they are those of sites that are not the likelihoods, which is said as well
     posterior = load(folder)
     posterior.draws()
     assert "not to be trusted" not in repr(posterior)
@@ -194,7 +195,8 @@ def test_the_command_prints_names_and_says_what_it_used(folder: Path, capsys: py
     assert "worst fractal dimension" in shown
     assert "log xi" in shown
     assert "one standard deviation of its feature" in shown
-    assert "from NUTS draws from the prior times the sites\nThe sites were expanded at the particles." in shown
+    assert "from NUTS draws from the prior times the sites; not to be trusted:\nThe sites are not the" in shown
+    assert "The sites were expanded at the particles." in shown
     assert (folder / "draws.json").exists()
     assert command("summary", folder, "--posterior", "everything") == 2
     assert "nuts, gaussian or particles" in capsys.readouterr().err
@@ -234,6 +236,42 @@ def test_a_folder_that_cannot_be_written_to_still_gives_draws(folder: Path, monk
     monkeypatch.setattr("fedstein.runs.kept_draws.write_bytes", refuse)
     assert load(folder).draws(5).shape == (5, 32)
     assert not (folder / "draws.json").exists()
+
+
+def test_sites_of_nearly_separable_rows_are_disproved_at_the_particles_and_confirmed_after_passes(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_particles = load(folder)
+    assert not at_particles.trusted
+    assert "The sites are not the clients' likelihoods" in at_particles.problems[0]
+    assert "set sites.expand = 'variational'" in str(at_particles.table())
+    assert "not to be trusted" in repr(at_particles)
+    assert at_particles.weighted is None
+    out = run(tmp_path / "refined", sites={"kind": "curvature", "structure": "full", "expand": "variational"})
+    refined = load(out)
+    assert refined.trusted, refined.problems
+    assert "not to be trusted" not in repr(refined)
+    weights = json.loads((out / "weights.json").read_text())
+    assert weights["k"] <= 0.7
+    assert weights["ess"] > 1000
+    assert refined.weighted is not None
+    assert refined.weighted.draws.shape == (4000, 32)
+    draws = refined.draws()
+    np.testing.assert_array_equal(draws, refined.draws(using="draws"))
+    np.testing.assert_array_equal(np.sort(draws, axis=0), np.sort(refined.draws(using="weighted"), axis=0))
+    np.testing.assert_allclose(draws.mean(axis=0), refined.weighted.mean, atol=0.02 * draws.std(axis=0).max())
+    table = refined.table()
+    assert (table.using, table.trusted, table.cells()[0][-2]) == ("weighted", True, "-")
+    narrow = at_particles.draws().std(axis=0)
+    assert np.median(draws.std(axis=0) / narrow) > 1.5
+    x = load_dataset(SMALL).train_x[:5]
+    assert refined.predict(x).shape == (5, 2)
+    assert np.abs(refined.predict(x) - refined.predict(x, using="particles")).max() > 0
+    assert refined.predict(x, using="draws", draws=4000) == pytest.approx(refined.predict(x, draws=4000))
+    assert command("summary", out) == 0
+    assert "weighted by the clients' likelihoods" in capsys.readouterr().out
+    with pytest.raises(InputError, match="no weighted draws"):
+        at_particles.draws(using="weighted")
 
 
 def test_variational_passes_need_full_sites() -> None:

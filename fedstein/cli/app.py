@@ -177,14 +177,16 @@ def predict(
     ],
     out: Annotated[Path | None, typer.Option(help="The CSV file to write; default: standard output.")] = None,
     posterior: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="particles|gaussian",
-            help="particles: the particles of the run. gaussian: draws from the Gaussian of sites with full structure.",
+            metavar="draws|particles|gaussian",
+            help="draws: draws of prior and full sites (fedstein summary). particles: the particles of the run. "
+            "gaussian: draws from the Gaussian of full sites. Default: weighted draws where the run has any, else "
+            "particles.",
         ),
-    ] = "particles",
+    ] = None,
     draws: Annotated[
-        int | None, typer.Option(min=1, help="The number of draws of --posterior gaussian; default: 200.")
+        int | None, typer.Option(min=1, help="The number of draws of --posterior draws or gaussian; default: 200.")
     ] = None,
 ) -> None:
     """Predict with a finished run: class probabilities, or mean and standard deviation, one line for each row.

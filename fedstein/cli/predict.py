@@ -15,26 +15,31 @@ from fedstein.files import disk_errors, write_bytes
 from fedstein.inference.sites.gaussian import DRAWS
 from fedstein.runs.folder import RunFolder
 from fedstein.runs.jax_setup import start_jax
+from fedstein.runs.kept_draws import WEIGHTED
 
 
-def predict_file(path: Path, file: Path, out: Path | None, posterior: str, draws: int | None) -> None:
+def predict_file(path: Path, file: Path, out: Path | None, posterior: str | None, draws: int | None) -> None:
     """Write the predictive distribution of every row of a file as CSV.
 
     Args:
         path: The folder of a finished run.
         file: The rows to predict for.
         out: The CSV file to write, or None for standard output.
-        posterior: "particles" or "gaussian".
-        draws: The number of draws from the Gaussian, or None for the default.
+        posterior: "draws", "particles" or "gaussian"; None takes weighted draws where the run has any, else particles.
+        draws: The number of draws, or None for the default.
 
     Raises:
         InputError: If an option, the run folder or the file is invalid.
     """
-    if posterior not in ("particles", "gaussian"):
-        raise InputError(f"--posterior expects particles or gaussian, got {posterior!r}")
-    if draws is not None and posterior == "particles":
-        raise InputError("--draws goes with --posterior gaussian; with --posterior particles every particle is used")
+    if posterior not in (None, "draws", "particles", "gaussian"):
+        raise InputError(f"--posterior expects draws, particles or gaussian, got {posterior!r}")
     folder, config = RunFolder.open(path)
+    if posterior is None:
+        posterior = "draws" if (path / WEIGHTED).is_file() else "particles"
+    if draws is not None and posterior == "particles":
+        raise InputError(
+            "--draws goes with --posterior draws or gaussian; with --posterior particles every particle is used"
+        )
     if posterior == "gaussian":
         folder.read_gaussian()  # a run without one is refused with the remedy before any row is read
     folder.read_posterior()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedstein.cli.compare import print_comparison
-from fedstein.cli.progress import show_progress, show_share
+from fedstein.cli.progress import pass_lines, show_progress, show_share
 from fedstein.cli.run import print_results
 from fedstein.console import say
 from fedstein.errors import FedsteinError, InputError
@@ -81,7 +81,7 @@ def resume_run(path: Path, rounds: int | None, quiet: bool, log: Sequence[str] =
             say(f"continuing after round {done} of {config.rounds} in {path}")
 
     with show_progress(config.rounds, quiet) as on_round:
-        summary = runner.resume(folder, config, announce, on_round, callbacks=loggers)
+        summary = runner.resume(folder, config, announce, on_round, callbacks=loggers, on_pass=pass_lines(quiet))
     if not quiet:
         print_results(path, summary)
 

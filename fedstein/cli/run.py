@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedstein.cli.progress import show_progress
+from fedstein.cli.progress import pass_lines, show_progress
 from fedstein.console import say
 from fedstein.data import Dataset
 from fedstein.errors import InputError
@@ -79,7 +79,7 @@ def new_run(
     if not quiet:
         say(headline(config))
     with show_progress(config.rounds, quiet) as on_round:
-        summary = runner.start(run, folder, on_round, callbacks=loggers)
+        summary = runner.start(run, folder, on_round, callbacks=loggers, on_pass=pass_lines(quiet))
     if not quiet:
         print_results(folder, summary)
 

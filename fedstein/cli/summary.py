@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 MOST = 60  # rows that are shown unless all are asked for
-USABLE = ("nuts", "gaussian", "particles")
+USABLE = ("draws", "weighted", "nuts", "gaussian", "particles")
 
 
 def summary(
@@ -16,8 +16,8 @@ def summary(
     posterior: Annotated[
         str | None,
         typer.Option(
-            metavar="nuts|gaussian|particles",
-            help="What to summarise; default: the draws of NUTS where sites are full.",
+            metavar="draws|weighted|nuts|gaussian|particles",
+            help="What to summarise; default: weighted draws, else draws of NUTS, where sites are full.",
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help=f"Show more than {MOST} parameters.")] = False,
@@ -41,7 +41,7 @@ def summary(
     from fedstein.runs.jax_setup import start_jax
 
     if posterior is not None and posterior not in USABLE:
-        raise InputError(f"--posterior expects nuts, gaussian or particles, got {posterior!r}")
+        raise InputError(f"--posterior expects draws, weighted, nuts, gaussian or particles, got {posterior!r}")
     opened, config = RunFolder.open(folder)
     opened.read_posterior()
     start_jax(config)

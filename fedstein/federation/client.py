@@ -20,9 +20,16 @@ from fedstein.evaluation.metrics import BUILT_IN, Metric, Sums, no_sums
 from fedstein.evaluation.predictive import Predictive
 from fedstein.federation.channel import EVERYBODY, KINDS, Wire
 from fedstein.federation.codecs import CODECS
-from fedstein.inference.expansion import expand
+from fedstein.inference.expansion import expand, expand_at_nodes, log_likelihoods
 from fedstein.inference.methods.base import Method, Training
-from fedstein.inference.natural import GaussianSite, read_request, site_message
+from fedstein.inference.natural import (
+    GaussianSite,
+    nodes_message,
+    read_nodes_request,
+    read_points,
+    read_request,
+    site_message,
+)
 from fedstein.inference.schedule import Schedule, constant
 from fedstein.inference.sites.base import Arrays, Own, State
 from fedstein.inference.target import SharedTarget, SharedTerms, Target
@@ -179,6 +186,38 @@ class ClientProgram:
         except InputError:
             found = GaussianSite(np.full(model.dim, np.nan), np.full((model.dim, model.dim), np.nan))
         return site_message(found)
+
+    def expand_at_nodes(self, request: Arrays, shard: Shard) -> Arrays:
+        """Expand the client's likelihood over several q.
+
+        Args:
+            request: Several q as ``natural.nodes_request`` has them.
+            shard: The client's rows.
+
+        Returns:
+            The sites and values as ``natural.nodes_message`` has them; not numbers where they are not finite.
+        """
+        spec, (means, covariances) = self.method.spec, read_nodes_request(request)
+        try:
+            found = expand_at_nodes(spec.model, shard, means, covariances, temperature=spec.temperature)
+        except InputError:
+            dim = spec.model.dim
+            found = [(GaussianSite(np.full(dim, np.nan), np.full((dim, dim), np.nan)), np.nan)] * len(means)
+        return nodes_message(found)
+
+    def weigh(self, request: Arrays, shard: Shard) -> Arrays:
+        """The client's log-likelihood at points.
+
+        Args:
+            request: The points as ``natural.points_request`` has them.
+            shard: The client's rows.
+
+        Returns:
+            One number for each point. A point at which the likelihood is zero or overflows has minus infinity.
+        """
+        spec = self.method.spec
+        found = log_likelihoods(spec.model, shard, read_points(request), temperature=spec.temperature)
+        return {"log_likelihood": np.where(np.isfinite(found), found, -np.inf)}
 
     def state_after(
         self, round_index: int, client: int, update: Arrays, private: State, assignment: Arrays, cached: Arrays

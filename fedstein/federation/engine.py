@@ -103,6 +103,16 @@ class Engine(Protocol):
         """
         ...
 
+    def expand_at_nodes(
+        self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable
+    ) -> dict[int, Arrays]:
+        """Send several q (``natural.nodes_request``); collect each client's expansions (``natural.nodes_message``)."""
+        ...
+
+    def weigh(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
+        """Send points (``natural.points_request``); collect each client's log-likelihood at every one of them."""
+        ...
+
     def left_out(self, round_index: int) -> frozenset[int]:
         """Clients that are not asked in this round because of what they did in earlier ones."""
         ...

@@ -13,7 +13,7 @@ from fedstein.evaluation.metrics import Sums
 from fedstein.federation.client import ClientProgram, HeldOut
 from fedstein.federation.engine import ClientInfo, Trained
 from fedstein.federation.site_table import SiteTable
-from fedstein.inference.natural import expansion_request, implausible_site
+from fedstein.inference.natural import expansion_request, implausible_nodes, implausible_site
 from fedstein.inference.sites.base import Arrays, State
 
 # Clients whose rows are made before their reports are started: beside a running report NumPy takes five times as long.
@@ -79,6 +79,15 @@ class LocalEngine:
         request = expansion_request(mean, covariance)
         found = {k: self.program.expand(request, self.shards[k]) for k in clients}
         return {k: site for k, site in found.items() if not implausible_site(site)}
+
+    def expand_at_nodes(
+        self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable
+    ) -> dict[int, Arrays]:
+        found = {k: self.program.expand_at_nodes(request, self.shards[k]) for k in clients}
+        return {k: answer for k, answer in found.items() if not implausible_nodes(answer)}
+
+    def weigh(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
+        return {k: self.program.weigh(request, self.shards[k]) for k in clients}
 
     def left_out(self, round_index: int) -> frozenset[int]:
         return frozenset()

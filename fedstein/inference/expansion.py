@@ -38,6 +38,7 @@ from fedstein.seeds import DRAWS, stream
 NODES = 31  # in one dimension
 GRID = 15  # a side, in two
 POINTS = 512  # in more
+TOGETHER = 64  # points in one step of ``log_likelihoods``, which bounds the memory
 DRAWN = 64  # draws of q, for models that are no generalised linear models
 
 
@@ -77,11 +78,70 @@ def expand(
         if model.glm is not None:
             points, shares = quadrature(model.glm.predictors + _extra_width(model, model.glm))
             q = (jnp.asarray(mean), jnp.asarray(covariance))
-            gradient, curved = _expand_glm(model, *q, *rows, scale, jnp.asarray(points), jnp.asarray(shares))
+            gradient, curved, _ = _expand_glm(model, *q, *rows, scale, jnp.asarray(points), jnp.asarray(shares))
         else:
             theta = jnp.asarray(antithetic(mean, covariance, draws, seed))
             gradient, curved = _expand_any(model, theta, *rows, scale)
         gradient, curved = np.asarray(gradient), np.asarray(curved)
+    return _checked(model, gradient, curved, mean)
+
+
+def expand_at_nodes(
+    model: Model, shard: Shard, means: np.ndarray, covariances: np.ndarray, *, temperature: float = 1.0
+) -> list[tuple[GaussianSite, float]]:
+    """Expand a generalised linear model's log-likelihood over several q, and say how large it is on average over each.
+
+    Args:
+        model: The model; it must have ``glm``.
+        shard: The client's rows, as the model's ``prepare`` leaves them.
+        means: J x d.
+        covariances: J x d x d.
+        temperature: alpha of p_k = exp(-L_k / alpha).
+
+    Returns:
+        The site and E_q[log p(D | theta)] for each q.
+
+    Raises:
+        InputError: The model is no generalised linear model, or a number is not finite.
+    """
+    if model.glm is None:
+        raise InputError(f"expected a generalised linear model to expand at several nodes, got {model.name!r}")
+    found = []
+    with jax.enable_x64(True):
+        rows = (jnp.asarray(shard.x, jnp.float64), _target(shard.y), jnp.asarray(whole(shard).weights, jnp.float64))
+        scale = jnp.asarray(1 / temperature, jnp.float64)
+        rule = [jnp.asarray(part) for part in quadrature(model.glm.predictors + _extra_width(model, model.glm))]
+        for mean, covariance in zip(means, covariances, strict=True):
+            q = (jnp.asarray(mean, jnp.float64), jnp.asarray(covariance, jnp.float64))
+            gradient, curved, value = (np.asarray(part) for part in _expand_glm(model, *q, *rows, scale, *rule))
+            if not np.isfinite(value):
+                raise InputError(f"the log-likelihood of model {model.name!r} is not finite where the posterior is")
+            found.append((_checked(model, gradient, curved, np.asarray(mean, np.float64)), float(value)))
+    return found
+
+
+def log_likelihoods(model: Model, shard: Shard, theta: np.ndarray, *, temperature: float = 1.0) -> np.ndarray:
+    """A client's log-likelihood at given points, in float64.
+
+    Args:
+        model: The model.
+        shard: The client's rows, as the model's ``prepare`` leaves them.
+        theta: n x d points.
+        temperature: alpha of p_k = exp(-L_k / alpha).
+
+    Returns:
+        n sums over rows.
+    """
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(shard.x, jnp.float64), _target(shard.y)
+        weights = jnp.asarray(whole(shard).weights, jnp.float64) / temperature
+        missing = -len(theta) % TOGETHER
+        points = np.concatenate([theta, np.repeat(theta[-1:], missing, axis=0)]).reshape(-1, TOGETHER, model.dim)
+        return np.asarray(_log_likelihoods(model, jnp.asarray(points), x, y, weights)).ravel()[: len(theta)]
+
+
+def _checked(model: Model, gradient: np.ndarray, curved: np.ndarray, mean: np.ndarray) -> GaussianSite:
+    """The site of an expansion, symmetric and positive semi-definite."""
     if not (np.isfinite(gradient).all() and np.isfinite(curved).all()):
         raise InputError(
             f"the log-likelihood of model {model.name!r} has derivatives that are not finite where the posterior is; "
@@ -180,8 +240,8 @@ def _expand_glm(
     scale: Array,
     points: Array,
     shares: Array,
-) -> tuple[Array, Array]:
-    """E_q[d log p] (d) and E_q[-d2 log p] (d x d), summed over rows."""
+) -> tuple[Array, Array, Array]:
+    """E_q[d log p] (d), E_q[-d2 log p] (d x d) and E_q[log p], summed over rows."""
     glm = model.glm
     assert glm is not None
     places = _places(model, glm)
@@ -189,17 +249,19 @@ def _expand_glm(
     def log_density(u: Array, target: Array) -> Array:
         return glm.log_density(u[: glm.predictors], target, u[glm.predictors :])
 
-    first = jax.vmap(jax.vmap(jax.grad(log_density), (0, None)))  # rows, points
+    plain = jax.vmap(jax.vmap(log_density, (0, None)))  # rows, points
+    first = jax.vmap(jax.vmap(jax.grad(log_density), (0, None)))
     second = jax.vmap(jax.vmap(jax.hessian(log_density), (0, None)))
 
-    def piece(_: Array, x: Array, y: Array, w: Array) -> tuple[Array, Array]:
+    def piece(_: Array, x: Array, y: Array, w: Array) -> tuple[Array, Array, Array]:
         middle, spread = _predictors(places, mean, covariance, x)
         u = middle[:, None, :] + jnp.einsum("iab,nb->ina", spread, points)
         slope = w[:, None] * jnp.einsum("n,ina->ia", shares, first(u, y))
         curve = -w[:, None, None] * jnp.einsum("n,inab->iab", shares, second(u, y))
         if glm.concave and u.shape[2] == 1:
             curve = jnp.maximum(curve, 0.0)  # rounding
-        return _pull_back(model.dim, places, x, slope, curve)
+        value = w @ (plain(u, y) @ shares)
+        return (*_pull_back(model.dim, places, x, slope, curve), value)
 
     return in_pieces(piece, x, y, w * scale)
 
@@ -251,3 +313,17 @@ def _expand_any(model: Model, theta: Array, x: Array, y: Array, w: Array, scale:
     size = {"size": x.shape[0]} if model.whole_shard else {}
     gradients, curved = in_pieces(piece, x, y, w * scale, **size)
     return jnp.mean(gradients, axis=0), jnp.mean(curved, axis=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _log_likelihoods(model: Model, points: Array, x: Array, y: Array, w: Array) -> Array:
+    """Pieces x points in a piece, one piece after the other."""
+    size = {"size": x.shape[0]} if model.whole_shard else {}
+
+    def some(theta: Array) -> Array:
+        def piece(_: Array, x: Array, y: Array, w: Array) -> Array:
+            return model.log_likelihood(cut(theta, model.widths), x, y, w)
+
+        return in_pieces(piece, x, y, w, **size)
+
+    return jax.lax.map(some, points)

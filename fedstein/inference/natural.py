@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,6 +101,70 @@ def implausible_site(arrays: Mapping[str, Any]) -> str:
     if values[0] < -1e-6 * max(abs(values[-1]), 1e-12):
         return f"the expansion's precision has a negative eigenvalue, {values[0]:.3g}"
     return ""
+
+
+def nodes_request(means: np.ndarray, covariances: np.ndarray) -> dict[str, np.ndarray]:
+    """Several q as they travel: J x d means and J lower triangles, in float64."""
+    triangles = np.stack([packed(matrix) for matrix in covariances])
+    return {"means": np.asarray(means, np.float64), "covariances": triangles}
+
+
+def read_nodes_request(arrays: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances from ``nodes_request``."""
+    means = np.asarray(arrays["means"], np.float64)
+    triangles = np.asarray(arrays["covariances"], np.float64)
+    return means, np.stack([unpacked(triangle, means.shape[1]) for triangle in triangles])
+
+
+def nodes_message(found: Sequence[tuple[GaussianSite, float]]) -> dict[str, np.ndarray]:
+    """A client's expansions over several q as they travel, with its average log-likelihood over each."""
+    return {
+        "eta": np.stack([site.eta for site, _ in found]),
+        "precision": np.stack([packed(site.precision) for site, _ in found]),
+        "value": np.array([value for _, value in found]),
+    }
+
+
+def read_nodes(arrays: Mapping[str, Any]) -> list[tuple[GaussianSite, float]]:
+    """The expansions from ``nodes_message``."""
+    parts = zip(arrays["eta"], arrays["precision"], arrays["value"], strict=True)
+    return [(read_site({"eta": eta, "precision": triangle}), float(value)) for eta, triangle, value in parts]
+
+
+def implausible_nodes(arrays: Mapping[str, Any]) -> str:
+    """What is wrong with the message of several expansions of the right shapes; empty where nothing is."""
+    if not np.isfinite(arrays["value"]).all():
+        return "an average log-likelihood is not finite (NaN or infinity)"
+    parts = zip(arrays["eta"], arrays["precision"], strict=True)
+    return next(filter(None, (implausible_site({"eta": e, "precision": t}) for e, t in parts)), "")
+
+
+def implausible_log_likelihoods(arrays: Mapping[str, Any]) -> str:
+    """What is wrong with log-likelihoods at points; minus infinity is a likelihood of zero."""
+    values = arrays["log_likelihood"]
+    return "a log-likelihood is NaN or plus infinity" if np.isnan(values).any() or np.isposinf(values).any() else ""
+
+
+def points_request(theta: np.ndarray, mean: np.ndarray, root: np.ndarray) -> dict[str, np.ndarray]:
+    """Points as they travel: theta = mean + root z with z in half precision, which is .001 posterior sds.
+
+    Args:
+        theta: n x d points.
+        mean: About their mean, d.
+        root: A lower triangular root of about their covariance, d x d.
+
+    Returns:
+        The mean, the root's triangle in float64, and z in float16. ``read_points`` gives the points that are meant.
+    """
+    standard = np.linalg.solve(root, (theta - mean).T).T
+    return {"mean": mean, "root": packed(root), "standard": standard.astype(np.float16)}
+
+
+def read_points(arrays: Mapping[str, Any]) -> np.ndarray:
+    """The points from ``points_request``, n x d in float64."""
+    mean = np.asarray(arrays["mean"], np.float64)
+    root = np.tril(unpacked(np.asarray(arrays["root"], np.float64), len(mean)))
+    return mean + np.asarray(arrays["standard"], np.float64) @ root.T
 
 
 def packed(matrix: np.ndarray) -> np.ndarray:

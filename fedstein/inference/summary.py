@@ -12,6 +12,7 @@ from fedstein.inference.trust import DrawDiagnostics
 
 COLUMNS = ("name", "mean", "sd", "median", "5%", "95%", "R-hat", "ESS")
 ABOUT = {
+    "weighted": "draws from the prior times the sites, weighted by the clients' likelihoods",
     "nuts": "NUTS draws from the prior times the sites",
     "gaussian": "draws from the site Gaussian",
     "particles": "the particles",
@@ -25,7 +26,7 @@ class Summary(Sequence[Row]):
 
     Attributes:
         rows: The rows. R-hat and ESS are None for what is not a Markov chain.
-        using: What the numbers come from: ``"nuts"``, ``"gaussian"`` or ``"particles"``.
+        using: What the numbers come from: ``"weighted"``, ``"nuts"``, ``"gaussian"`` or ``"particles"``.
         problems: Why the intervals are not to be trusted, in sentences; empty where they are.
         note: What to keep in mind even where nothing is wrong with the draws; empty where nothing is.
     """
@@ -126,7 +127,7 @@ def _number(value: float, sd: float) -> str:
 
 
 def _fixed(value: float | None, places: int) -> str:
-    return "-" if value is None else f"{value:.{places}f}"
+    return "-" if value is None or value != value else f"{value:.{places}f}"
 
 
 def _aligned(cell: str, width: int, column: int) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstein.inference.diagnostics import bulk_ess, ebfmi, rhat
+from fedstein.inference.importance import RELIABLE, Weighted
 
 RHAT = 1.01  # at most
 ESS, ESS_PER_CHAIN = 400.0, 100.0  # at least
@@ -77,6 +78,25 @@ def diagnose(draws: np.ndarray, trace: Trace, seconds: float) -> DrawDiagnostics
     problems = check(draws.shape[0], trace.diverging.size, finite, r, size, divergences, fractions)
     acceptance, steps = float(trace.acceptance.mean()), float(trace.steps.mean())
     return DrawDiagnostics(r, size, divergences, fractions, acceptance, steps, seconds, problems)
+
+
+def weights_diagnostics(weighted: Weighted) -> DrawDiagnostics:
+    """What weighted draws say about themselves: no chain has made them, and all parameters share the weights' ESS.
+
+    Args:
+        weighted: The draws.
+
+    Returns:
+        The diagnostics, with R-hat undefined.
+    """
+    dim, problems = weighted.draws.shape[1], []
+    if not weighted.k <= RELIABLE:
+        problems.append(f"The weights are not reliable: Pareto k is {weighted.k:.2f}, more than {RELIABLE}.")
+    if weighted.ess < ESS:
+        problems.append(f"The draws count as {weighted.ess:.0f}, less than {ESS:.0f}.")
+    return DrawDiagnostics(
+        np.full(dim, np.nan), np.full(dim, weighted.ess), 0, np.zeros(0), np.nan, np.nan, 0.0, problems
+    )
 
 
 def check(

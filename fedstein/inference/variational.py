@@ -7,9 +7,13 @@ does what the client's likelihood does on average where the posterior is; the pr
 A client is asked when its *innovation*, how far its expansion over the q of now is from its site, may exceed a
 threshold. The server cannot know it without asking, but can say how it will be about: how much the client's last two
 expansions differ, divided by how far q had moved between them, times how far q has moved since. That is a guess, and
-good for small moves of q only; after larger ones every client is asked, and before the passes end, whoever has last
-been asked at a q that was noticeably different is asked once more. A client whose site is already right is not asked
-again; what was asked before is still worked off by damped steps, at no cost.
+good for small moves of q only; after larger ones every client is asked. A client whose site is already right is not
+asked again; what was asked before is still worked off by damped steps, at no cost. The passes end when the natural
+parameters have less than ``tolerance`` posterior sds to go, in a pass in which every client was asked: a pass that
+rests on guesses, or asks nobody, ends nothing.
+
+Where the prior has one scale (``scale_sites.has_scale``), the moments of prior and sites are those of a grid over it,
+without noise; otherwise they are those of NUTS with the same random numbers in every pass.
 
 The functions are pure and know no engine: whoever calls says how a client is asked.
 """
@@ -27,6 +31,7 @@ from fedstein.errors import InputError
 from fedstein.inference.expansion import row_gradients
 from fedstein.inference.natural import GaussianSite, add_sites, moments_distance, natural_distance
 from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sample_posterior
+from fedstein.inference.scale_sites import has_scale, moments, one_site, tabulate
 from fedstein.models.base import Model
 
 Ask = Callable[[int, np.ndarray, np.ndarray], GaussianSite]  # client, m, V -> its expansion
@@ -66,6 +71,7 @@ class PassRecord(NamedTuple):
     bytes_up: int
     row_gradients: int
     unanswered: tuple[int, ...] = ()
+    complete: bool = False  # whether every client that answers was asked, so that ``to_go`` rests on no guess
 
 
 class RefinedSites(NamedTuple):
@@ -230,10 +236,10 @@ def refine_sites(
     while not settled and len(records) < passes.most:
         q = _moments(model, clients, passes, seed, start)
         start = q[0]
-        record = _one_pass(model, ask, clients, rows or {}, passes, number, *q)
+        record = _one_pass(model, ask, clients, rows or {}, passes, number, records, *q)
         records.append(record)
         on_pass(record)
-        settled = still_to_go(records, passes.damping) <= passes.tolerance
+        settled = record.complete and still_to_go(records, passes.damping) <= passes.tolerance
     return RefinedSites({name: client.site for name, client in clients.items()}, records, settled, start)
 
 
@@ -263,6 +269,9 @@ def _moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the prior and the sites as they are."""
     total = add_sites({number: client.site for number, client in clients.items()}, model.dim)
+    if has_scale(model):
+        sites = one_site(total)
+        return moments(model, sites, tabulate(model, sites))
     draws = sample_posterior(model, *total, sampler=passes.between, seed=seed, start=start)
     if not (np.isfinite(draws.mean).all() and np.isfinite(draws.covariance).all()):
         raise InputError(
@@ -278,6 +287,7 @@ def _one_pass(
     rows: Mapping[int, int],
     passes: Passes,
     size: int,
+    earlier: list[PassRecord],
     mean: np.ndarray,
     covariance: np.ndarray,
 ) -> PassRecord:
@@ -298,14 +308,13 @@ def _one_pass(
     there = {n: client for n, client in clients.items() if not client.silent}
     asked = [n for n, client in there.items() if client.expected(mean, covariance) > threshold]
     to_go = take(asked)
-    if to_go <= passes.tolerance:  # about to stop: rely on no guess
-        late = [
-            n for n, client in there.items() if not client.silent and client.moved(mean, covariance) > passes.tolerance
-        ]
-        to_go, asked = take(late), asked + late
+    if still_to_go([*earlier, PassRecord(to_go, (), 0, 0, 0)], passes.damping) <= passes.tolerance:
+        late = [n for n, client in there.items() if not client.silent and client.moved(mean, covariance) > 0]
+        to_go, asked = take(late), asked + late  # about to stop: rely on no guess
     for client in clients.values():
         client.step(1.0 if to_go <= passes.tolerance else passes.damping)  # in the end: what the clients said
+    complete = all(client.silent or client.moved(mean, covariance) == 0 for client in there.values())
     silent = tuple(n for n in sorted(asked) if clients[n].silent)
     each, answered = message_bytes(model.dim, size), [n for n in asked if n not in silent]
     work = sum(row_gradients(model, rows.get(n, 0)) for n in answered)
-    return PassRecord(to_go, tuple(sorted(asked)), len(asked) * each, len(answered) * each, work, silent)
+    return PassRecord(to_go, tuple(sorted(asked)), len(asked) * each, len(answered) * each, work, silent, complete)

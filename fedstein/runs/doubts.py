@@ -1,21 +1,30 @@
-"""What makes the sums of a run doubtful before any draw is made: clients without a site, passes that did not settle."""
+"""What makes a posterior doubtful: clients without a site, passes that did not settle, sites that weights disprove."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedstein.inference.importance import ENOUGH, RELIABLE, SHARE
 from fedstein.runs.build import barred_from, structure_of
 from fedstein.runs.config import Config
 
 
-def doubts(config: Config, records: Sequence[Mapping[str, Any]], refined: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Why the sums of full sites are not the posterior of all clients.
+def doubts(
+    config: Config,
+    records: Sequence[Mapping[str, Any]],
+    refined: Mapping[str, Any] | None,
+    weights: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """Why draws from the sums of full sites are not draws of the posterior of all clients.
+
+    Passes that did not settle do no harm where weights have confirmed the draws.
 
     Args:
         config: The config of the run.
         records: Its rounds.
         refined: What the summary says of the passes that refined the sites; None where there were none.
+        weights: What ``weights.json`` says of the check of the sites; None where there was none.
 
     Returns:
         A sentence for each reason; nothing for runs without full sites.
@@ -27,7 +36,7 @@ def doubts(config: Config, records: Sequence[Mapping[str, Any]], refined: Mappin
     missing = [k for k in range(config.partition.clients) if k not in trained and k not in barred_from(config)]
     if refined is not None and "refused" not in refined:
         missing = list(refined["without_site"])
-        if not refined["settled"]:
+        if not refined["settled"] and (weights is None or doubts_of_weights(weights, quoted=True)):
             found.append(
                 f"The sites had not settled after {refined['passes']} passes: {refined['to_go']:.2g} posterior "
                 "standard deviations were still to go."
@@ -38,7 +47,36 @@ def doubts(config: Config, records: Sequence[Mapping[str, Any]], refined: Mappin
         found.append(f"The sites could not be refined: {refined['refused']}.")
     if missing:
         found.append(f"{_clients(missing)} never trained, so the posterior knows nothing of their rows.")
-    return tuple(found)
+    return (*found, *doubts_of_weights(weights, quoted=refined is not None))
+
+
+def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[str]:
+    """Why the sites do not stand for the likelihoods.
+
+    Args:
+        weights: What ``weights.json`` says; None where nobody checked.
+        quoted: Whether the weighted draws are those to quote from, or draws are used without their weights.
+
+    Returns:
+        A sentence for each reason.
+    """
+    if weights is None:
+        return []
+    if "refused" in weights:
+        return [f"The sites could not be checked: {weights['refused']}."]
+    found = []
+    if weights["unanswered"]:
+        found.append(f"{_clients(weights['unanswered'])} did not answer when the sites were checked.")
+    k, ess, draws = weights["k"], weights["ess"], weights["draws"]
+    least = ENOUGH if quoted else SHARE * draws
+    if k is None or not k <= RELIABLE or ess < least:
+        said = "no finite Pareto k" if k is None else f"Pareto k {k:.2f}"
+        mend = "take more rounds or other sites" if quoted else "set sites.expand = 'variational'"
+        found.append(
+            f"The sites are not the clients' likelihoods: weighted by these, {draws} draws count as {ess:.0f} "
+            f"({said}), and intervals may be wrong; {mend}."
+        )
+    return found
 
 
 def _clients(numbers: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""The server's sums and draws from them in a run folder: ``sums.safetensors``, ``draws.safetensors``, ``draws.json``.
+"""The server's sums and the draws of a run folder: ``sums``, ``weighted`` and ``draws.safetensors``, with JSON beside.
 
 Draws can always be made again from the sums. So draws that do not belong to the sums of the folder, or that are
 damaged, count as absent, and a folder that cannot be written to keeps none.
@@ -7,6 +7,7 @@ damaged, count as absent, and a folder that cannot be written to keeps none.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -16,11 +17,13 @@ import numpy as np
 
 from fedstein.errors import InputError
 from fedstein.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
+from fedstein.inference.importance import Weighted
 from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sampling import PosteriorDraws, Sampler
 from fedstein.inference.trust import DrawDiagnostics
 
 SUMS, DRAWS, ABOUT = "sums.safetensors", "draws.safetensors", "draws.json"
+WEIGHTED, WEIGHTS = "weighted.safetensors", "weights.json"
 
 
 def write_sums(folder: Path, sums: GaussianSite) -> None:
@@ -49,6 +52,41 @@ def read_sums(folder: Path) -> GaussianSite | None:
     if eta.ndim != 1 or precision.shape != (len(eta), len(eta)):
         raise InputError(f"{path} is damaged: expected tensors 'eta' (d) and 'precision' (d x d)")
     return GaussianSite(eta, precision)
+
+
+def write_weights(folder: Path, weights: Mapping[str, Any], weighted: Weighted | None) -> None:
+    """Write what the check of the sites has found, and the weighted draws where there are any to quote from."""
+    with disk_errors(folder):
+        if weighted is not None:
+            arrays = {"draws": weighted.draws, "log_weights": weighted.log_weights, "k": np.array([weighted.k])}
+            write_bytes(folder / WEIGHTED, pack(arrays))
+        write_json(folder / WEIGHTS, weights)
+
+
+def read_weights(folder: Path) -> dict[str, Any] | None:
+    """What ``weights.json`` says; None for a run whose sites were not checked."""
+    return read_json(folder / WEIGHTS, "the check of the sites") if (folder / WEIGHTS).is_file() else None
+
+
+def read_weighted(folder: Path) -> Weighted | None:
+    """Read the weighted draws of a run.
+
+    Args:
+        folder: The run folder.
+
+    Returns:
+        The draws, or None for a run that left none.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    path = folder / WEIGHTED
+    if not path.is_file():
+        return None
+    arrays = unpack(path.read_bytes(), path)
+    if set(arrays) != {"draws", "log_weights", "k"} or arrays["log_weights"].shape != arrays["draws"].shape[:1]:
+        raise InputError(f"{path} is damaged: expected tensors 'draws' (n x d), 'log_weights' (n) and 'k'")
+    return Weighted(arrays["draws"], arrays["log_weights"], float(arrays["k"][0]))
 
 
 def write_draws(folder: Path, draws: PosteriorDraws, sampler: Sampler, seed: int) -> None:

@@ -1,83 +1,238 @@
-"""After the last round: passes over the clients that make their sites variational (``sites.expand = "variational"``).
+"""After the last round: passes that make sites variational (``sites.expand = "variational"``), and a check of sites.
 
-Nothing that the rounds have left changes: particles, Gaussian and records are what they were. Only the sums are others.
+Nothing that the rounds have left changes: particles, Gaussian and records are what they were. The sums are others after
+passes. Draws from prior and sites are then weighted by the clients' exact likelihoods: many, to quote from, after
+passes; few, to find out whether the sites are right, with ``sites.expand = "mean"``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedstein.errors import InputError
 from fedstein.federation.engine import Engine
 from fedstein.federation.protocol import RunState
+from fedstein.inference.expansion import row_gradients
+from fedstein.inference.importance import RELIABLE, Weighted
 from fedstein.inference.methods import Conclusion
-from fedstein.inference.natural import GaussianSite, add_sites, no_site, read_site
+from fedstein.inference.natural import GaussianSite, add_sites, no_site, nodes_request, read_nodes, read_site
+from fedstein.inference.reweighting import (
+    COUNT,
+    FEW,
+    NODES,
+    Proposal,
+    poor,
+    propose,
+    refine_nodes,
+    weigh_proposal,
+)
+from fedstein.inference.scale_sites import ScaleSites, can_have_nodes
 from fedstein.inference.variational import Passes, PassRecord, refine_sites
+from fedstein.models.base import Model
 from fedstein.runs.build import barred_from
 from fedstein.runs.config import Config
 
 NUMBER = 8  # bytes: expansions travel in float64
 PASSES = Passes()
 
+UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
+
+Say = Callable[[str], None]
+
+
+class Refinement(NamedTuple):
+    """What comes after the rounds.
+
+    Attributes:
+        found: The conclusion, with refined sums where there were passes.
+        refined: What ``summary.json`` says of the passes; None where there were none.
+        weights: What ``weights.json`` says of the check of the sites; None without full sites.
+        weighted: Draws to quote from; None where the sites were only checked, or could not be.
+    """
+
+    found: Conclusion
+    refined: dict[str, Any] | None = None
+    weights: dict[str, Any] | None = None
+    weighted: Weighted | None = None
+
 
 def refine_conclusion(
-    config: Config, engine: Engine, state: RunState, found: Conclusion
-) -> tuple[Conclusion, dict[str, Any] | None]:
-    """Refine the sites of a run where its config says so.
+    config: Config, engine: Engine, state: RunState, found: Conclusion, say: Say = lambda line: None
+) -> Refinement:
+    """Refine the sites of a run where its config says so, and check them where they are full.
 
     Args:
         config: The config of the run.
         engine: How clients are reached. Barred clients are never asked.
         state: The state after the last round.
         found: What the method has made of that state.
+        say: Gets a line for each pass.
 
     Returns:
-        The conclusion with refined sums, and what ``summary.json`` says of the passes; the conclusion as it was, and
-        None, where nothing was to be refined. Where refining is impossible the sums stay too, and the reason is given.
+        The conclusion, what there is to say of passes and weights, and the weighted draws. Where refining is impossible
+        the sums stay as they were, and the reason is given.
 
     Raises:
         FedsteinError: Nobody answered for too long.
     """
-    if getattr(config.sites, "expand", "mean") != "variational" or found.sums is None:
-        return found, None
-    began, model = time.perf_counter(), engine.program.method.spec.model
-    barred, accepted = barred_from(config), state.sites.accepted
-    clients = [client for client in engine.clients if client.id not in barred]
-    sites = {
-        client.id: GaussianSite(*(np.asarray(accepted[client.id][name], np.float64) for name in GaussianSite._fields))
-        if client.id in accepted
-        else no_site(model.dim)
-        for client in clients
-    }
+    if found.sums is None:
+        return Refinement(found)
+    clients = Clients(config, engine, state)
+    refined: dict[str, Any] | None = None
+    sites, passes = clients.sites(), getattr(config.sites, "expand", "mean") == "variational"
+    if passes:
+        try:
+            sites, refined = run_passes(config, clients, sites, found, say)
+        except InputError as error:
+            refined, passes = {"refused": str(error)}, False
+    found = found._replace(sums=add_sites(sites, clients.model.dim)) if passes else found
+    if engine.remote and not passes:
+        return Refinement(found, refined, {"refused": UNASKED})
+    try:
+        with np.errstate(all="ignore"):  # what is not finite is found by the checks
+            weights, weighted = check_sites(config, clients, sites, found.sums, passes, say)
+    except (InputError, np.linalg.LinAlgError) as error:
+        return Refinement(found, refined, {"refused": str(error)})
+    return Refinement(found, refined, weights, weighted if passes and weighted.usable else None)
 
-    def ask(numbers: list[int], mean: np.ndarray, covariance: np.ndarray) -> dict[int, GaussianSite]:
-        replies = engine.expand(state.round, mean, covariance, numbers, state.sites)
+
+class Clients:
+    """The clients that may be asked after the rounds, and what that has cost."""
+
+    def __init__(self, config: Config, engine: Engine, state: RunState):
+        self.engine, self.state = engine, state
+        self.model: Model = engine.program.method.spec.model
+        barred = barred_from(config)
+        self.rows = {client.id: client.rows for client in engine.clients if client.id not in barred}
+        self.bytes_down = self.bytes_up = self.points = 0
+
+    def sites(self) -> dict[int, GaussianSite]:
+        """The accepted site of each client; that of one that never trained is one."""
+        accepted = self.state.sites.accepted
+        return {
+            client: GaussianSite(*(np.asarray(accepted[client][name], np.float64) for name in GaussianSite._fields))
+            if client in accepted
+            else no_site(self.model.dim)
+            for client in self.rows
+        }
+
+    def expand(self, numbers: list[int], mean: np.ndarray, covariance: np.ndarray) -> dict[int, GaussianSite]:
+        replies = self.engine.expand(self.state.round, mean, covariance, numbers, self.state.sites)
         return {client: read_site(reply) for client, reply in replies.items()}
 
-    try:
-        refined = refine_sites(
-            model,
-            ask,
-            sites,
-            rows={client.id: client.rows for client in clients},
-            passes=PASSES,
-            seed=config.seed,
-            start=np.asarray(found.server["particles"], np.float64).mean(axis=0),
-            number=NUMBER,
-        )
-    except InputError as error:
-        return found, {"refused": str(error)}
+    def expand_at_nodes(
+        self, numbers: list[int], means: np.ndarray, covariances: np.ndarray
+    ) -> dict[int, list[tuple[GaussianSite, float]]]:
+        request = nodes_request(means, covariances)
+        replies = self.engine.expand_at_nodes(self.state.round, request, numbers, self.state.sites)
+        self._count(request, numbers, replies)
+        return {client: read_nodes(reply) for client, reply in replies.items()}
+
+    def log_likelihoods(self, proposal: Proposal) -> dict[int, np.ndarray]:
+        numbers = sorted(self.rows)
+        replies = self.engine.weigh(self.state.round, proposal.request, numbers, self.state.sites)
+        self._count(proposal.request, numbers, replies)
+        self.points += len(proposal.draws) * sum(self.rows[client] for client in replies)
+        return {client: np.asarray(reply["log_likelihood"], np.float64) for client, reply in replies.items()}
+
+    def _count(self, request: Mapping[str, Any], numbers: Sequence[int], replies: Mapping[int, Any]) -> None:
+        self.bytes_down += len(numbers) * sum(np.asarray(array).nbytes for array in request.values())
+        self.bytes_up += sum(np.asarray(array).nbytes for reply in replies.values() for array in reply.values())
+
+
+def run_passes(
+    config: Config, clients: Clients, sites: dict[int, GaussianSite], found: Conclusion, say: Say
+) -> tuple[dict[int, GaussianSite], dict[str, Any]]:
+    """Make the sites variational; returns them with what the summary says of the passes."""
+    began, count = time.perf_counter(), 0
+
+    def on_pass(record: PassRecord) -> None:
+        nonlocal count
+        count += 1
+        say(f"pass {count}: {len(record.asked)} clients asked, {record.to_go:.2g} posterior sds to go")
+
+    refined = refine_sites(
+        clients.model,
+        clients.expand,
+        sites,
+        rows=clients.rows,
+        passes=PASSES,
+        seed=config.seed,
+        start=np.asarray(found.server["particles"], np.float64).mean(axis=0),
+        number=NUMBER,
+        on_pass=on_pass,
+    )
     summary = {
-        **describe_passes(refined.records, [client.id for client in engine.clients]),
+        **describe_passes(refined.records, [client.id for client in clients.engine.clients]),
         "settled": refined.settled,
         "without_site": [client for client, site in refined.sites.items() if not site.precision.any()],
         "seconds": time.perf_counter() - began,
     }
-    return found._replace(sums=add_sites(refined.sites, model.dim)), summary
+    return refined.sites, summary
+
+
+def check_sites(
+    config: Config, clients: Clients, sites: Mapping[int, GaussianSite], total: GaussianSite, many: bool, say: Say
+) -> tuple[dict[str, Any], Weighted]:
+    """Weight draws from prior and sites by the clients' likelihoods.
+
+    Args:
+        config: The config of the run.
+        clients: The clients.
+        sites: Every client's site.
+        total: Their sum.
+        many: Whether to make draws to quote from, at better sites where these are poor, or only to check.
+        say: Gets a line on the weights.
+
+    Returns:
+        What ``weights.json`` says, and the weighted draws.
+
+    Raises:
+        InputError: Prior and sites have no finite moments.
+    """
+    began, answered = time.perf_counter(), set(sites)
+
+    def weighted_from(at: ScaleSites | None) -> Weighted:
+        nonlocal answered
+        proposal = propose(clients.model, total, sites=at, count=COUNT if many else FEW, seed=config.seed)
+        answers = clients.log_likelihoods(proposal)
+        answered = answered & set(answers)
+        found = weigh_proposal(clients.model, proposal, answers, sites)
+        say(f"sites checked at {len(found.draws)} draws: Pareto k {found.k:.2f}, {found.ess:.0f} effective draws")
+        return found
+
+    best, nodes, node_rows = weighted_from(None), None, 0
+    if many and poor(best) and can_have_nodes(clients.model):
+        refined = refine_nodes(
+            clients.model,
+            clients.expand_at_nodes,
+            sites,
+            total,
+            on_pass=lambda to_go: say(f"pass at {len(NODES)} scales of the prior: {to_go:.2g} posterior sds to go"),
+        )
+        nodes = {"scales": refined.sites.nodes.tolist(), "passes": len(refined.to_go), "to_go": refined.to_go[-1]}
+        node_rows = (
+            len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
+        )
+        second = weighted_from(refined.sites)
+        best = min(best, second, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
+    document = {
+        "draws": len(best.draws),
+        "k": best.k,
+        "ess": best.ess,
+        "nodes": nodes,
+        "unanswered": sorted(set(sites) - answered),
+        "bytes_down": clients.bytes_down,
+        "bytes_up": clients.bytes_up,
+        "row_likelihoods": clients.points,
+        "row_gradients": node_rows,
+        "seconds": time.perf_counter() - began,
+    }
+    return document, best
 
 
 def describe_passes(records: Sequence[PassRecord], clients: Sequence[int]) -> dict[str, Any]:

@@ -30,12 +30,17 @@ from fedstein.runs.config import Config
 from fedstein.runs.early_stopping import stop_reason
 from fedstein.runs.federate import PreparedRun, prepare_run
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.kept_draws import write_sums
+from fedstein.runs.kept_draws import write_sums, write_weights
 from fedstein.runs.particle_track import cut_track, note_particles
 from fedstein.runs.pruning import is_pruned, prune, restore
 from fedstein.runs.refining import refine_conclusion
 
 OnRound = Callable[[Mapping[str, Any]], None]
+OnPass = Callable[[str], None]  # gets a line for each pass after the last round
+
+
+def silent(line: str) -> None:
+    """Say nothing."""
 
 
 class Interrupted(FedsteinError):
@@ -48,6 +53,7 @@ def start(
     on_round: OnRound,
     begun: Callable[[RunFolder], None] | None = None,
     callbacks: Sequence[Any] = (),
+    on_pass: OnPass = silent,
 ) -> dict[str, Any]:
     """A new run in a new folder, of which ``begun`` is told; returns the summary. ``callbacks`` observe it."""
     check_callbacks(callbacks)
@@ -56,7 +62,7 @@ def start(
     with folder.locked():
         if begun is not None:
             begun(folder)
-        return observed(folder, run, state, on_round, callbacks)
+        return observed(folder, run, state, on_round, callbacks, on_pass)
 
 
 def open_run(path: Path) -> tuple[RunFolder, Config]:
@@ -92,6 +98,7 @@ def resume(
     on_round: OnRound,
     prepare: Callable[[RunFolder, Config], PreparedRun] = in_process,
     callbacks: Sequence[Any] = (),
+    on_pass: OnPass = silent,
 ) -> dict[str, Any]:
     """Go on from the last checkpoint, or from the beginning where there is none yet.
 
@@ -100,7 +107,7 @@ def resume(
     """
     check_callbacks(callbacks)
     with folder.locked():
-        return _resume(folder, config, on_start, on_round, prepare, callbacks)
+        return _resume(folder, config, on_start, on_round, prepare, callbacks, on_pass)
 
 
 def _resume(
@@ -110,6 +117,7 @@ def _resume(
     on_round: OnRound,
     prepare: Callable[[RunFolder, Config], PreparedRun],
     callbacks: Sequence[Any],
+    on_pass: OnPass,
 ) -> dict[str, Any]:
     run = prepare(folder, config)
     if is_pruned(folder.path):
@@ -122,11 +130,16 @@ def _resume(
     folder.cut_back(state.round)
     cut_track(folder.path, state.round)
     on_start(state.round, folder.environment_changes(config))
-    return observed(folder, run, state, on_round, callbacks)
+    return observed(folder, run, state, on_round, callbacks, on_pass)
 
 
 def observed(
-    folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound, callbacks: Sequence[Any]
+    folder: RunFolder,
+    run: PreparedRun,
+    state: RunState,
+    on_round: OnRound,
+    callbacks: Sequence[Any],
+    on_pass: OnPass = silent,
 ) -> dict[str, Any]:
     """``carry_on`` with callbacks, which are told the start, every round and the end."""
     with notified(callbacks, run.config.to_dict()) as notifier:
@@ -135,14 +148,16 @@ def observed(
             on_round(record)
             notifier.on_round(record)
 
-        summary = carry_on(folder, run, state, tell)
+        summary = carry_on(folder, run, state, tell, on_pass)
         if run.config.checkpoint.keep is None:
             prune(folder, run.config)
         notifier.finish(summary)
         return summary
 
 
-def carry_on(folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound) -> dict[str, Any]:
+def carry_on(
+    folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound, on_pass: OnPass = silent
+) -> dict[str, Any]:
     """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind.
 
     With ``evaluate.patience`` the rounds end where held-out rows say so; the last record then has the reason.
@@ -182,7 +197,7 @@ def carry_on(folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnR
                 save()
                 raise Interrupted(f"stopped after round {state.round}; continue with: fedstein resume {folder.path}")
         save()
-    return finish(folder, run, state)
+    return finish(folder, run, state, on_pass)
 
 
 @contextmanager
@@ -206,16 +221,19 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def finish(folder: RunFolder, run: PreparedRun, state: RunState) -> dict[str, Any]:
+def finish(folder: RunFolder, run: PreparedRun, state: RunState, on_pass: OnPass = silent) -> dict[str, Any]:
     """The posterior and the summary; the summary comes last and says that the run is whole."""
     method = run.federation.program.method
     found = conclude(method, state.server)
     folder.write_posterior(run.federation.particles(found.server))
     if found.gaussian is not None:
         folder.write_gaussian(found.gaussian)
-    found, refined = refine_conclusion(run.config, run.engine, state, found)
+    end_of_run = refine_conclusion(run.config, run.engine, state, found, on_pass)
+    found, refined = end_of_run.found, end_of_run.refined
     if found.sums is not None:
         write_sums(folder.path, found.sums)
+    if end_of_run.weights is not None:
+        write_weights(folder.path, end_of_run.weights, end_of_run.weighted)
     end = evaluate_conclusion(found, method, run.evaluation, state, run.config.seed)
     if end.posterior is not None and end.posterior.asked:
         folder.write_evaluation(end.posterior.document(state.round, run.engine.clients))

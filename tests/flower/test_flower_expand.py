@@ -33,6 +33,11 @@ def refined(folder: Path) -> dict[str, object]:
     return {key: value for key, value in found.items() if key != "seconds"}
 
 
+def weights(folder: Path) -> dict[str, object]:
+    found = json.loads((folder / "weights.json").read_text())
+    return {key: value for key, value in found.items() if key != "seconds"}
+
+
 def test_refined_sums_are_the_same_on_both_engines_and_the_barred_are_not_asked(fleet: Fleet, tmp_path: Path) -> None:
     raw = settings(BLR, sites=VARIATIONAL, selection={"kind": "round_robin", "barred": [1]}, rounds=2)
     here, there = in_process(raw, tmp_path / "local"), fleet.run(raw, tmp_path / "flower")
@@ -40,12 +45,17 @@ def test_refined_sums_are_the_same_on_both_engines_and_the_barred_are_not_asked(
     for name in ("posterior", "gaussian", "sums"):
         assert (here / f"{name}.safetensors").read_bytes() == (there / f"{name}.safetensors").read_bytes()
     assert refined(here) == refined(there)
+    assert weights(here) == weights(there)
+    assert (here / "weighted.safetensors").exists() == (there / "weighted.safetensors").exists()
     sent = [from_record(message.content) for message in fleet.grid.sent]
     asked = [envelope for envelope in sent if envelope.head["kind"] == "expand"]
     assert {envelope.head["client"] for envelope in asked} == {0, 2}
     assert len(asked) == refined(there)["asked"]
     size = sum(array.nbytes for envelope in asked for array in envelope.arrays.values())
     assert size == refined(there)["bytes_down"] == refined(there)["bytes_up"]
+    others = [envelope for envelope in sent if envelope.head["kind"] in ("weigh", "nodes")]
+    assert {envelope.head["client"] for envelope in others} == {0, 2}
+    assert sum(a.nbytes for one in others for a in one.arrays.values()) == weights(there)["bytes_down"]
 
 
 def test_a_client_that_sends_nonsense_keeps_its_site_and_is_named(fleet: Fleet, tmp_path: Path) -> None:
@@ -70,21 +80,25 @@ def test_a_client_that_sends_nonsense_keeps_its_site_and_is_named(fleet: Fleet, 
 
 
 @pytest.mark.parametrize(
-    ("expand", "arrays", "words"),
+    ("kind", "expand", "arrays", "words"),
     [
-        ("mean", {}, "sites.expand is not 'variational'"),
-        ("variational", {"mean": np.zeros(32)}, "expected arrays"),
-        ("variational", {"mean": np.zeros(32), "covariance": np.zeros((32, 32))}, "'covariance' as float64 (528,)"),
-        ("variational", {"mean": np.full(32, np.nan), "covariance": np.zeros(528)}, "not finite"),
+        ("expand", "mean", {}, "sites.expand is not 'variational'"),
+        ("expand", "variational", {"mean": np.zeros(32)}, "expected arrays"),
+        ("expand", "variational", {"mean": np.zeros(32), "covariance": np.zeros((32, 32))}, "as float64 (528,)"),
+        ("expand", "variational", {"mean": np.full(32, np.nan), "covariance": np.zeros(528)}, "not finite"),
+        ("nodes", "mean", {}, "sites.expand is not 'variational'"),
+        ("nodes", "variational", {"means": np.zeros((2, 32)), "covariances": np.zeros((3, 528))}, "float64 (2, 528)"),
+        ("weigh", "mean", {}, "sites.expand is not 'variational'"),
+        ("weigh", "variational", {}, "expected arrays"),
     ],
-    ids=["not in the config", "missing", "shape", "not finite"],
+    ids=["not in the config", "missing", "shape", "not finite", "nodes", "nodes shape", "weigh", "weigh missing"],
 )
 def test_a_node_refuses_what_is_no_request(
-    tmp_path: Path, expand: str, arrays: dict[str, np.ndarray], words: str
+    tmp_path: Path, kind: str, expand: str, arrays: dict[str, np.ndarray], words: str
 ) -> None:
     raw = settings(BLR, sites={**VARIATIONAL, "expand": expand}, engine={"kind": "flower"})
     config, _ = resolve(raw, Facts("classification", 2))
-    head = {"format": FORMAT, "kind": "expand", "round": 4, "client": 0, "run": "abc", "setup": ""}
+    head = {"format": FORMAT, "kind": kind, "round": 4, "client": 0, "run": "abc", "setup": ""}
     reply = handle(Envelope({**head, "config": config.to_toml()}, arrays), Node("somebody", tmp_path, partition=0))
     assert reply.head["status"] == REFUSED
     assert words in reply.head["reason"]

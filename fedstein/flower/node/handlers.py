@@ -269,6 +269,34 @@ def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]
     return {}, plain(program.expand(received, program.shard(rows.share.x, rows.share.y)))
 
 
+def expand_nodes(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """This node's likelihood, expanded over several q; only where the config of the run says so."""
+    if getattr(config.sites, "expand", "mean") != "variational":
+        raise InvalidMessage("the run's config asks for no expansions: sites.expand is not 'variational'")
+    store = open_store(request, node)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+    received, dim = main_part(request.arrays), program.model.dim
+    count = len(received["means"]) if np.ndim(received.get("means", 0)) else 1
+    triangles = (count, dim * (dim + 1) // 2)
+    check_arrays(received, {"means": ((count, dim), "float64"), "covariances": (triangles, "float64")})
+    return {}, plain(program.expand_at_nodes(received, program.shard(rows.share.x, rows.share.y)))
+
+
+def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """This node's log-likelihood at points; only where the config of the run says so."""
+    if getattr(config.sites, "expand", "mean") != "variational":
+        raise InvalidMessage("the run's config asks for no log-likelihoods: sites.expand is not 'variational'")
+    store = open_store(request, node)
+    with store.locked():
+        program, rows = prepare(request, config, node, store)
+    received, dim = main_part(request.arrays), program.model.dim
+    count = len(received["standard"]) if np.ndim(received.get("standard", 0)) else 1
+    root = ((dim * (dim + 1) // 2,), "float64")
+    check_arrays(received, {"mean": ((dim,), "float64"), "root": root, "standard": ((count, dim), "float16")})
+    return {}, plain(program.weigh(received, program.shard(rows.share.x, rows.share.y)))
+
+
 def plain(arrays: Arrays) -> Arrays:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
@@ -282,4 +310,6 @@ HANDLERS: dict[str, Callable[[Envelope, Config, Node], tuple[Head, Arrays]]] = {
     "train": train,
     "evaluate": evaluate,
     "expand": expand,
+    "nodes": expand_nodes,
+    "weigh": weigh,
 }

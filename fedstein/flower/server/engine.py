@@ -6,7 +6,7 @@ it is decoded once to see whether that works and gives finite numbers. A reply t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,12 @@ from fedstein.federation.site_table import SiteTable
 from fedstein.flower.messages import DTYPES, InvalidMessage, Shapes, check_arrays, digest, shapes_of, value
 from fedstein.flower.server.requests import Outcome, Requests
 from fedstein.inference.methods.base import Training
-from fedstein.inference.natural import expansion_request, implausible_site
+from fedstein.inference.natural import (
+    expansion_request,
+    implausible_log_likelihoods,
+    implausible_nodes,
+    implausible_site,
+)
 from fedstein.inference.sites.base import Arrays, State
 from fedstein.inference.target import SharedTarget, Target
 
@@ -140,20 +145,43 @@ class FlowerEngine:
     def expand(
         self, round_index: int, mean: Any, covariance: Any, clients: Sequence[int], sites: SiteTable
     ) -> dict[int, Arrays]:
-        self.requests.sites = sites
-        asked = [client for client in clients if self.until.get(client, 0) < round_index]  # not those left out
         request, dim = expansion_request(mean, covariance), self.program.model.dim
         shapes = {"eta": ((dim,), "float64"), "precision": ((dim * (dim + 1) // 2,), "float64")}
+        return self._after_rounds("expand", round_index, request, shapes, clients, sites, implausible_site)
+
+    def expand_at_nodes(
+        self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable
+    ) -> dict[int, Arrays]:
+        count, dim = np.shape(request["means"])
+        shapes = {
+            "eta": ((count, dim), "float64"),
+            "precision": ((count, dim * (dim + 1) // 2), "float64"),
+            "value": ((count,), "float64"),
+        }
+        return self._after_rounds("nodes", round_index, request, shapes, clients, sites, implausible_nodes)
+
+    def weigh(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
+        shapes = {"log_likelihood": ((len(request["standard"]),), "float64")}
+        return self._after_rounds("weigh", round_index, request, shapes, clients, sites, implausible_log_likelihoods)
+
+    def _after_rounds(
+        self,
+        kind: str,
+        round_index: int,
+        request: Arrays,
+        shapes: Shapes,
+        clients: Sequence[int],
+        sites: SiteTable,
+        implausible: Callable[[Arrays], str],
+    ) -> dict[int, Arrays]:
+        """Ask clients that are not left out; who is missing is with whoever asks."""
+        self.requests.sites = sites
+        asked = [client for client in clients if self.until.get(client, 0) < round_index]
+        timeout = self.requests.settings.report_timeout
         found = self.requests.request(
-            "expand",
-            round_index,
-            asked,
-            request,
-            shapes,
-            self.requests.settings.report_timeout,
-            check=lambda client, arrays: implausible_site(arrays),
+            kind, round_index, asked, request, shapes, timeout, check=lambda client, arrays: implausible(arrays)
         )
-        self._count(round_index, found._replace(missing={}))  # who is missing is with the passes themselves
+        self._count(round_index, found._replace(missing={}))
         return {client: found.replies[client].arrays for client in clients if client in found.replies}
 
     def _count(self, round_index: int, found: Outcome) -> None:

@@ -9,6 +9,7 @@ from fedstein.inference.methods.base import (
     SvgdSettings,
     Training,
 )
+from fedstein.inference.methods.dsgld import DSGLD
 from fedstein.inference.methods.dsvgd import DSVGD
 from fedstein.inference.methods.fedadam import FEDADAM
 from fedstein.inference.methods.fedavg import FEDAVG
@@ -19,10 +20,13 @@ from fedstein.inference.methods.fedivon import FEDIVON
 from fedstein.inference.methods.fedlap import FEDLAP
 from fedstein.inference.methods.fedpa import FEDPA
 from fedstein.inference.methods.fedprox import FEDPROX
+from fedstein.inference.methods.fsgld import FSGLD
 from fedstein.inference.methods.ivon_admm import IVON_ADMM
 from fedstein.inference.methods.parallel_dsvgd import PARALLEL_DSVGD
 from fedstein.inference.methods.pooled_svgd import POOLED_SVGD
 from fedstein.inference.methods.pvi import PVI
+from fedstein.inference.methods.qlsd import QLSD
+from fedstein.inference.methods.qlsd_pp import QLSD_PP
 from fedstein.inference.methods.scaffold import SCAFFOLD
 from fedstein.registry import Registry
 
@@ -43,6 +47,10 @@ for _kind in (
     FEDPA,
     FEDIVON,
     IVON_ADMM,
+    DSGLD,
+    FSGLD,
+    QLSD,
+    QLSD_PP,
 ):
     METHODS.register(_kind)
 

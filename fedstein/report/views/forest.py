@@ -61,8 +61,8 @@ def _federated(posterior: Posterior) -> tuple[Any, Any, Any, str, list[str]]:
     kept = None
     if posterior.folder is not None and posterior.sums is not None:
         kept = read_draws(posterior.folder, Sampler(), 0)
-    if kept is not None and kept.draws.shape[-1] == posterior.particles.shape[1]:
-        summary = posterior.summary("nuts")
+    if posterior.weighted is not None or (kept is not None and kept.draws.shape[-1] == posterior.particles.shape[1]):
+        summary = posterior.table("draws")
         mean, low, high = (np.array([row[key] for row in summary]) for key in ("mean", "5%", "95%"))
         return mean, low, high, "federated (draws)", [*summary.problems, *([summary.note] if summary.note else [])]
     if posterior.gaussian is not None:

@@ -1,0 +1,158 @@
+"""Importance weights: how far draws are from the posterior that they stand for, and what mends them.
+
+Draws theta_s of a proposal q stand for the posterior p when they are weighted by w_s = p(theta_s) / q(theta_s). Clients
+know their likelihoods exactly, so a sum of one number a draw and client gives log w_s up to a constant. The largest
+weights are smoothed (Pareto smoothed importance sampling, Vehtari et al. 2024): their logarithms are replaced by the
+expected order statistics of a generalised Pareto distribution that is fitted to them. Its shape k says what to expect:
+up to .7 weighted averages are reliable, beyond that q misses a part of p that matters. NumPy alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+RELIABLE = 0.7  # the largest k for averages that can be relied upon
+ENOUGH = 400.0  # the least effective sample size of draws to quote from
+SHARE = 0.5  # the least share of draws that count where the weights only check, as draws are then used without them
+TAIL = 5  # the fewest weights that a tail is fitted to
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Draws with weights.
+
+    Attributes:
+        draws: n x d, float64.
+        log_weights: n logarithms of smoothed weights that add up to one.
+        k: The shape of the weights' tail; infinite where no weight is finite.
+    """
+
+    draws: np.ndarray
+    log_weights: np.ndarray
+    k: float
+
+    @property
+    def weights(self) -> np.ndarray:
+        return np.exp(self.log_weights)
+
+    @property
+    def ess(self) -> float:
+        """1 / sum_s w_s^2: how many independent draws would be worth as much."""
+        return effective_size(self.log_weights)
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.weights @ self.draws
+
+    @property
+    def covariance(self) -> np.ndarray:
+        centred = self.draws - self.mean
+        return centred.T @ (self.weights[:, None] * centred)
+
+    @property
+    def usable(self) -> bool:
+        """Whether weighted averages are better than those without weights, even if there may be too few draws."""
+        return self.k <= RELIABLE and self.ess >= ENOUGH / 4
+
+    def resampled(self, count: int, seed: int = 0) -> np.ndarray:
+        """Draws without weights, by systematic resampling, in random order.
+
+        Args:
+            count: How many.
+            seed: Fixes which, and their order.
+
+        Returns:
+            count x d. A draw with a large weight occurs several times.
+        """
+        rng = np.random.default_rng([seed, 5])
+        places = (np.arange(count) + rng.random()) / count
+        edges = np.cumsum(self.weights)
+        chosen = np.searchsorted(edges / edges[-1], places)
+        return self.draws[rng.permutation(np.minimum(chosen, len(self.draws) - 1))]
+
+
+def weigh(draws: np.ndarray, log_ratios: np.ndarray) -> Weighted:
+    """Weight draws.
+
+    Args:
+        draws: n x d draws of q.
+        log_ratios: n values of log p - log q, up to a constant. A value that is not finite counts as weight zero.
+
+    Returns:
+        The draws with smoothed weights.
+    """
+    ratios = np.where(np.isfinite(log_ratios), log_ratios, -np.inf)
+    if not np.isfinite(ratios).any():
+        return Weighted(draws, np.full(len(draws), -np.log(max(len(draws), 1))), np.inf)
+    smoothed, k = pareto_smoothed(ratios - ratios.max())
+    top = smoothed.max()
+    return Weighted(draws, smoothed - top - np.log(np.sum(np.exp(smoothed - top))), k)
+
+
+def effective_size(log_weights: np.ndarray) -> float:
+    """(sum w)^2 / sum w^2."""
+    shifted = np.exp(log_weights - np.max(log_weights))
+    return float(shifted.sum() ** 2 / np.sum(shifted**2))
+
+
+def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """Smooth the largest weights.
+
+    The tail has min(n / 5, 3 sqrt(n)) weights. Those above the largest of the others exceed it by amounts to which a
+    generalised Pareto distribution is fitted; they become its quantiles at (i - 1/2) / m, and none becomes larger than
+    the largest weight was.
+
+    Args:
+        log_weights: n logarithms of weights, the largest zero.
+
+    Returns:
+        The smoothed logarithms, not normalised, and k; k is infinite where there is no tail to fit.
+    """
+    count = len(log_weights)
+    size = int(np.ceil(min(0.2 * count, 3 * np.sqrt(count))))
+    order = np.argsort(log_weights, kind="stable")
+    tail = order[count - size :]
+    cut = log_weights[order[count - size - 1]] if size < count else -np.inf
+    if size < TAIL or not np.isfinite(cut):
+        return log_weights, np.inf
+    excess = np.exp(log_weights[tail]) - np.exp(cut)
+    if excess[-1] <= 1e-12:  # all weights are equal
+        return log_weights, -np.inf
+    k, sigma = fit_pareto(np.maximum(excess, 1e-300))
+    if not np.isfinite(k):
+        return log_weights, np.inf
+    places = (np.arange(size) + 0.5) / size
+    quantiles = -sigma * np.log1p(-places) if abs(k) < 1e-12 else sigma / k * np.expm1(-k * np.log1p(-places))
+    smoothed = log_weights.copy()
+    smoothed[tail] = np.minimum(np.log(quantiles + np.exp(cut)), 0.0)
+    return smoothed, k
+
+
+def fit_pareto(excess: np.ndarray) -> tuple[float, float]:
+    """Fit a generalised Pareto distribution with location zero (Zhang and Stephens 2009).
+
+    The estimate is the mean of a posterior over theta = -k / sigma on a grid. k is pulled towards 1/2 by the weight of
+    ten observations, which steadies it for short tails.
+
+    Args:
+        excess: m positive numbers in increasing order.
+
+    Returns:
+        k and sigma.
+    """
+    count = len(excess)
+    points = 30 + int(np.sqrt(count))
+    grid = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
+    theta = grid / (3 * excess[int(count / 4 + 0.5) - 1]) + 1 / excess[-1]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        shapes = np.mean(np.log1p(-theta[:, None] * excess), axis=1)
+        heights = count * (np.log(-theta / shapes) - shapes - 1)
+        shares = 1 / np.sum(np.exp(heights - heights[:, None]), axis=1)
+    shares = np.where(np.isfinite(shares) & (shares > 10 * np.finfo(float).eps), shares, 0.0)
+    if not shares.any():
+        return np.inf, np.nan
+    theta_hat = np.sum(theta * shares) / np.sum(shares)
+    shape = float(np.mean(np.log1p(-theta_hat * excess)))
+    return (count * shape + 5) / (count + 10), -shape / theta_hat

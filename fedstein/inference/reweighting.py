@@ -1,0 +1,233 @@
+"""After the passes: draws from prior and sites, weighted by what the clients' exact likelihoods say at them.
+
+The proposal q is the prior times the sites, a little wider (SCALE_TEMPERATURE, ``widening``) where the prior has a
+scale, so that its tails cover the posterior's. The server sends the draws, and each client answers with its
+log-likelihood at each of them. With these, log p = log p0 + sum_k log p_k is known up to a constant, and the weights
+p / q say how wrong the sites are and mend the draws (``importance``).
+
+Where the weights are poor and the prior has a scale h, the clients expand their likelihoods once more at several values
+of h (``scale_sites``), and draws from those sites are weighted instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedstein.inference import scale_sites
+from fedstein.inference.collapse import Sums, log_target
+from fedstein.inference.importance import Weighted, weigh
+from fedstein.inference.natural import GaussianSite, natural_distance, points_request, read_points
+from fedstein.inference.sampling import Sampler, sample_posterior
+from fedstein.inference.scale_sites import ScaleSites, can_have_nodes, has_scale, node, one_site, tabulate
+from fedstein.models.base import Model, cut
+
+COUNT = 4000  # draws to quote from
+FEW = 400  # draws that only check
+SCALE_TEMPERATURE = 1.3
+NODES = (-3.0, -1.5, 0.0, 1.5, 3.0)  # sds of h from its mean
+POOR_K, POOR_SHARE = 0.5, 0.4  # weights with a larger k, or a smaller share of effective draws, are poor
+
+AskNodes = Callable[[list[int], np.ndarray, np.ndarray], Mapping[int, list[tuple[GaussianSite, float]]]]
+
+
+class Proposal(NamedTuple):
+    """Draws of q as clients will read them, the message that carries them, and log q at each, up to a constant."""
+
+    draws: np.ndarray
+    request: dict[str, np.ndarray]
+    log_density: np.ndarray
+
+
+class NodePasses(NamedTuple):
+    """How sites at nodes are refined: at most ``most`` times, until they move by less than ``tolerance`` sds."""
+
+    most: int = 6
+    damping: float = 0.6
+    tolerance: float = 0.03
+
+
+class NodesFound(NamedTuple):
+    """Sites at the nodes, how far each pass had to go, and how many answers were asked for and came."""
+
+    sites: ScaleSites
+    to_go: list[float]
+    asked: int
+    answered: int
+
+
+def propose(
+    model: Model, total: GaussianSite, *, sites: ScaleSites | None = None, count: int = COUNT, seed: int = 0
+) -> Proposal:
+    """Draw from the prior and the sites.
+
+    Args:
+        model: The model.
+        total: The sum of the sites.
+        sites: Sites at several values of the prior's scale, where there are any; they take the place of ``total``.
+        count: How many draws; a multiple of four.
+        seed: Fixes them.
+
+    Returns:
+        The proposal.
+
+    Raises:
+        InputError: Prior and sites have no finite moments, or NumPyro is missing where it is needed.
+    """
+    if not has_scale(model):
+        found = sample_posterior(model, *total, sampler=Sampler(draws=max(count // 4, 4)), seed=seed)
+        request = _request(found.flat)
+        theta = read_points(request)
+        with jax.enable_x64(True):
+            return Proposal(theta, request, np.asarray(_log_target(model, total, theta)))
+    sites = sites or one_site(total)
+    grid = tabulate(model, sites).tempered(SCALE_TEMPERATURE)
+    wider = widening(model.dim)
+    request = _request(scale_sites.draw(model, sites, grid, count, seed, wider))
+    theta = read_points(request)
+    return Proposal(theta, request, scale_sites.log_density(model, sites, grid, theta, wider))
+
+
+def weigh_proposal(
+    model: Model,
+    proposal: Proposal,
+    answers: Mapping[int, np.ndarray],
+    sites: Mapping[int, GaussianSite],
+) -> Weighted:
+    """Weight draws by prior and likelihoods.
+
+    Args:
+        model: The model.
+        proposal: The draws.
+        answers: The log-likelihoods at the draws of each client that answered.
+        sites: Every client's site, which stands for the likelihood of one that did not answer.
+
+    Returns:
+        The weighted draws.
+    """
+    theta = proposal.draws
+    with jax.enable_x64(True):
+        prior = np.asarray(model.log_prior(cut(jnp.asarray(theta), model.widths)))
+    total = prior - proposal.log_density
+    for client in sorted(sites):
+        total = total + (answers[client] if client in answers else site_values(sites[client], theta))
+    return weigh(theta, total)
+
+
+def poor(weighted: Weighted) -> bool:
+    """Whether better sites would pay: the tail of the weights is heavy, or most draws count for little."""
+    return weighted.k > POOR_K or weighted.ess < POOR_SHARE * len(weighted.draws)
+
+
+def refine_nodes(
+    model: Model,
+    ask: AskNodes,
+    sites: Mapping[int, GaussianSite],
+    total: GaussianSite,
+    *,
+    passes: NodePasses | None = None,
+    on_pass: Callable[[float], None] = lambda to_go: None,
+) -> NodesFound:
+    """Expand sites at several values of the prior's scale h, each over the Gaussian of w given that h.
+
+    Args:
+        model: A model for which ``can_have_nodes`` holds.
+        ask: ``ask(clients, means, covariances)`` gives the expansions of those clients that answer, with their average
+            log-likelihoods. One that does not answer is not asked again, and its site is used at every node.
+        sites: Every client's site.
+        total: Their sum, from which every node starts.
+        passes: How to refine.
+        on_pass: Gets how far there was to go, in posterior sds.
+
+    Returns:
+        The sites at the nodes.
+
+    Raises:
+        InputError: Prior and sites have no finite moments.
+    """
+    assert can_have_nodes(model)
+    passes = passes or NodePasses()
+    grid = tabulate(model, one_site(total))
+    scales = grid.mean + grid.sd * np.array(NODES)
+    sums, there = [total] * len(scales), sorted(sites)
+    record: list[float] = []
+    asked = answered = 0
+    while True:
+        q = [node(model, scale, site) for scale, site in zip(scales, sums, strict=True)]
+        means, covariances = np.stack([part.mean for part in q]), np.stack([part.covariance for part in q])
+        answers = ask(there, means, covariances) if there else {}
+        asked, answered = asked + len(there), answered + len(answers)
+        there = [client for client in there if client in answers]
+        fresh, values = _totals(sites, answers, q)
+        record.append(max(natural_distance(a, b, p.mean, _floored(p)) for a, b, p in zip(sums, fresh, q, strict=True)))
+        on_pass(record[-1])
+        if record[-1] <= passes.tolerance or len(record) == passes.most:
+            break
+        sums = [_step(old, new, passes.damping) for old, new in zip(sums, fresh, strict=True)]
+    found = ScaleSites(
+        scales,
+        np.stack([site.eta for site in sums]),
+        np.stack([site.precision for site in sums]),
+        np.array([part.bound for part in q]) + values,
+        np.array([part.slope for part in q]),
+    )
+    return NodesFound(found, record, asked, answered)
+
+
+def widening(dim: int) -> float:
+    """The factor by which proposals are wider than prior and sites: s with 2 d (s - 1)^2 = .1, at most 1.03.
+
+    2 d (s - 1)^2 is about the variance that it adds to the logarithms of the weights.
+    """
+    return 1 + min(0.03, float(np.sqrt(0.05 / dim)))
+
+
+def site_values(site: GaussianSite, theta: np.ndarray) -> np.ndarray:
+    """log t at n x d points."""
+    found: np.ndarray = theta @ site.eta - 0.5 * np.einsum("ni,ij,nj->n", theta, site.precision, theta)
+    return found
+
+
+def _request(theta: np.ndarray) -> dict[str, np.ndarray]:
+    covariance = np.atleast_2d(np.cov(theta, rowvar=False))
+    ridge = 1e-10 * np.diag(np.maximum(np.diag(covariance), 1e-300))
+    return points_request(theta, theta.mean(axis=0), np.linalg.cholesky(covariance + ridge))
+
+
+def _totals(
+    sites: Mapping[int, GaussianSite],
+    answers: Mapping[int, list[tuple[GaussianSite, float]]],
+    q: list[scale_sites.Node],
+) -> tuple[list[GaussianSite], np.ndarray]:
+    """Sums over clients at every node: of expansions, and of average log-likelihoods."""
+    totals, values = [], np.zeros(len(q))
+    for j, at in enumerate(q):
+        eta, precision = np.zeros_like(at.mean), np.zeros_like(at.covariance)
+        for client in sorted(sites):
+            if client in answers:
+                site, value = answers[client][j]
+            else:
+                site = sites[client]
+                value = float(site_values(site, at.mean[None])[0] - 0.5 * np.sum(site.precision * at.covariance))
+            eta, precision, values[j] = eta + site.eta, precision + site.precision, values[j] + value
+        totals.append(GaussianSite(eta, precision))
+    return totals, values
+
+
+def _floored(at: scale_sites.Node) -> np.ndarray:
+    """The covariance without the zero variance of h, which has no sds to move by."""
+    fixed = np.diag(at.covariance) == 0
+    return at.covariance + np.diag(np.where(fixed, 1e-300, 0.0))
+
+
+def _step(old: GaussianSite, new: GaussianSite, damping: float) -> GaussianSite:
+    return GaussianSite(*(a + damping * (b - a) for a, b in zip(old, new, strict=True)))
+
+
+def _log_target(model: Model, total: GaussianSite, theta: np.ndarray) -> jax.Array:
+    sums = Sums(jnp.asarray(total.eta), jnp.asarray(total.precision))
+    return jax.vmap(lambda point: log_target(model, sums, point))(jnp.asarray(theta))

@@ -1,0 +1,54 @@
+"""Weights of draws: Pareto smoothing against ArviZ, averages against closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedstein.inference.importance import pareto_smoothed, weigh
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_smoothing_is_that_of_arviz(scale: float) -> None:
+    arviz = pytest.importorskip("arviz")
+    if not hasattr(arviz, "psislw"):
+        pytest.skip("this version of ArviZ has no psislw")
+    log_weights = scale * np.random.default_rng(1).standard_t(6, 3000)
+    ours, k = pareto_smoothed(log_weights - log_weights.max())
+    theirs, their_k = arviz.psislw(log_weights.copy())
+    assert k == pytest.approx(float(their_k), abs=1e-6)
+    ours = ours - np.log(np.sum(np.exp(ours)))
+    np.testing.assert_allclose(ours, np.asarray(theirs), atol=1e-6)
+
+
+def test_the_shape_of_a_pareto_tail_is_found() -> None:
+    rng = np.random.default_rng(2)
+    for shape in (0.3, 0.6, 0.9):
+        log_weights = -shape * np.log(rng.random(100_000))
+        assert pareto_smoothed(log_weights - log_weights.max())[1] == pytest.approx(shape, abs=0.08)
+
+
+def test_weighted_averages_are_those_of_the_target() -> None:
+    rng = np.random.default_rng(3)
+    draws = 1.3 * rng.standard_normal((20_000, 2))
+    target = -0.5 * np.sum(((draws - [0.4, 0]) / [0.8, 1.1]) ** 2, axis=1)
+    found = weigh(draws, target + 0.5 * np.sum((draws / 1.3) ** 2, axis=1) + 700.0)  # constants do not matter
+    assert found.k < 0.5
+    assert 5000 < found.ess < 20_000
+    np.testing.assert_allclose(found.mean, [0.4, 0], atol=0.03)
+    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), [0.8, 1.1], rtol=0.03)
+    again = found.resampled(20_000, seed=1)
+    np.testing.assert_allclose(again.mean(axis=0), found.mean, atol=0.03)
+    assert np.abs(np.corrcoef(again[:-1, 0], again[1:, 0])[0, 1]) < 0.05
+    np.testing.assert_array_equal(found.resampled(5, seed=1), found.resampled(5, seed=1))
+
+
+def test_weights_that_say_nothing_are_not_usable() -> None:
+    draws = np.random.default_rng(4).standard_normal((500, 1))
+    assert not weigh(draws, np.full(500, -np.inf)).usable
+    far = weigh(draws, 40 * draws[:, 0])
+    assert far.k > 0.7
+    assert not far.usable
+    equal = weigh(draws, np.zeros(500))
+    assert equal.ess == pytest.approx(500)
+    assert equal.usable
