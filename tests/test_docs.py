@@ -116,6 +116,29 @@ def test_shell_blocks_use_commands_and_settings_that_exist(page, text):
                 check_names(merge({}, [value.replace("$density", "log")]))
 
 
+@pytest.mark.slow
+def test_the_tutorial_does_what_it_says(tmp_path):
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+    found = FENCE.findall(page)
+    (script,), (config,) = ([text for kind, text in found if kind == wanted] for wanted in ("python", "toml"))
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=60)
+    (tmp_path / "hospitals.toml").write_text(config)
+    lines = [line for kind, text in found if kind == "sh" for line in text.splitlines()]
+    assert sum("# refused" in line for line in lines) == 2
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        command = [sys.executable, "-c", "from fedstein.cli import main; main()", *words]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+        assert result.returncode == (2 if "# refused" in line else 0), result.stderr
+        assert result.stderr.strip() in page
+        if "summary" in words:
+            rows = {row.split()[0]: row.split() for row in result.stdout.splitlines()}
+    for name in ("age", "sex=male", "pain=atypical", "pain=typical", "pressure"):
+        written = re.search(rf"^{name} +(-?[\d.]+) +([\d.]+)", page, re.MULTILINE)
+        assert float(rows[name][1]) == pytest.approx(float(written[1]), abs=0.05)
+        assert float(rows[name][2]) == pytest.approx(float(written[2]), rel=0.15)
+
+
 def test_every_command_is_documented():
     group = typer.main.get_command(app)
     everything = "\n".join(page.read_text() for page in PAGES)
