@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fedstein.data.frame_encoding import FrameOptions
 from fedstein.data.passed import Columns, read_clients, read_rows
 from fedstein.data.passed_dataset import as_dataset
 from fedstein.errors import InputError
@@ -91,7 +92,7 @@ def fit(
     check_callbacks(callbacks)
     if out is not None:
         refuse_used(Path(out))
-    passed = read_clients(clients, target, client, precision)
+    passed = read_clients(clients, target, client, precision, frame_options(settings or {}, flat))
     held = None if test is None else read_rows(test, passed.columns, "test", precision)
     layers = gather(settings or {}, flat, model, passed.columns, out is not None)
     own = model if isinstance(model, Model) else None
@@ -123,8 +124,9 @@ def fit(
     refused = (summary.get("gaussian") or {}).get("refused")
     if refused:
         warnings.warn(refused, stacklevel=2)
-    features = passed.columns.features
-    return replace(posterior, labels=labels, features=features)
+    encoding = passed.columns.encoding
+    features = encoding.feature_names if encoding is not None else ()
+    return replace(posterior, labels=labels, features=features, encoding=encoding)
 
 
 def resume(
@@ -253,7 +255,12 @@ def gather(
     layers: list[Layer] = [("settings", merge(settings, [])), ("the keyword arguments", keywords)]
     raw = combine(layers)
     for section, instead in NOT_HERE.items():
-        if section in raw and not (kept and section == "checkpoint"):
+        known = FrameOptions._fields if section == "data" and isinstance(raw.get(section), Mapping) else ()
+        if (
+            section in raw
+            and not (kept and section == "checkpoint")
+            and not (known and set(raw[section]) <= set(known))
+        ):
             raise InputError(f"[{section}] has no meaning in fedstein.fit: {instead}")
     own = raw.get("model", {})
     here: dict[str, Any] = {
@@ -277,8 +284,16 @@ def gather(
     return [("fedstein.fit", here), *(layer for layer in layers if layer[1])]
 
 
+def frame_options(settings: Mapping[str, Any], flat: Mapping[str, Any]) -> FrameOptions:
+    """What the user wants of the columns of DataFrames, from the settings of ``[data]``."""
+    section = settings.get("data")
+    found = dict(section) if isinstance(section, Mapping) else {}
+    found |= {key.removeprefix("data__"): value for key, value in flat.items() if key.startswith("data__")}
+    return FrameOptions(**{key: found[key] for key in FrameOptions._fields if key in found})
+
+
 NOT_HERE = {
-    "data": "the rows are what you pass",
+    "data": "the rows are what you pass; data.features, drop, categories, missing and coding are for DataFrames",
     "partition": "the clients are what you pass",
     "engine": "it runs in this process; set threads with the environment variable NPROC before JAX starts, and the "
     "precision with JAX's x64 flag",

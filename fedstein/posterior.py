@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein.data import Scaling
+from fedstein.data.encoding import Encoding
 from fedstein.data.label_coding import Label, read_labels
 from fedstein.errors import InputError
 from fedstein.evaluation.prediction import mixture_moments
@@ -67,6 +68,7 @@ class Posterior(PosteriorTools):
         folder: The run folder that this was loaded from. Draws are kept there.
         labels: The label of each class, as it was passed; empty for a regression.
         client_names: The names of the clients.
+        encoding: How the columns of DataFrames become features; None where features are the columns.
     """
 
     model: Model
@@ -83,6 +85,7 @@ class Posterior(PosteriorTools):
     labels: tuple[Label, ...] = ()
     client_names: tuple[str, ...] = ()
     weighted: Weighted | None = field(default=None, compare=False)
+    encoding: Encoding | None = None
     _made: dict[tuple[Sampler, int], PosteriorDraws] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
@@ -362,6 +365,7 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
         folder=folder.path,
         labels=read_labels(facts["labels"], str(facts.get("label_kind", "text"))),
         client_names=folder.client_names(),
+        encoding=folder.encoding(),
         clients=folder.read_evaluation(),
         weighted=weighted,
     )

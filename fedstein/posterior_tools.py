@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein.data import Scaling, scaled
+from fedstein.data.encoding import Encoding
+from fedstein.data.frame_encoding import FrameOptions
 from fedstein.data.frames import is_frame
 from fedstein.data.label_coding import Label, coded
 from fedstein.data.passed import Columns, as_rows, features_of
@@ -45,6 +47,7 @@ class PosteriorTools:
     features: tuple[str, ...]
     labels: tuple[Label, ...]
     client_names: tuple[str, ...]
+    encoding: Encoding | None
     folder: Path | None
     doubts: tuple[str, ...]
 
@@ -251,7 +254,10 @@ class PosteriorTools:
     @property
     def columns(self) -> Columns:
         """The names of the features, which DataFrames must have, and of target and client, which they may have."""
-        return Columns(self.features, self.config.data.target or "", self.config.data.client or "")
+        data = self.config.data
+        names = self.encoding.names if self.encoding is not None else self.features
+        options = FrameOptions(features=data.features, drop=data.drop)
+        return Columns(names, data.target or "", data.client or "", self.encoding, options)
 
     def _repr_html_(self) -> str:
         return html_of(self)

@@ -99,11 +99,11 @@ def wrong_frames():
         (east, {"target": "ill", "client": "site"}, r"column 'site' \(client='site'\)"),
         (good, {"target": "ill", "client": "age"}, "client='age' names a column of one DataFrame"),
         (arrays(), {"target": "ill"}, "target='ill' names a column of DataFrames"),
-        ([east.assign(age="old")], {"target": "ill"}, "numbers in column 'age', got 'old'.*get_dummies"),
+        ([east.assign(age="old")], {"target": "ill"}, "has one category alone .'old'"),
         (
             [east.assign(age=east["age"].where(east.index != 3))],
             {"target": "ill"},
-            "'age', got a missing value in row 3",
+            "client 0: .*'age', got a missing value in row 3; .*data__missing='mean'",
         ),
         ([east.assign(age=pd.array([None] + [1] * 39, dtype="Int64"))], {"target": "ill"}, "a missing value in row 0"),
         ([east.assign(age=pd.Timestamp("2026-01-01"))], {"target": "ill"}, "'age' holds dates or times"),
@@ -192,3 +192,57 @@ def test_regression_targets_may_be_missing_nowhere():
         fedstein.fit("linear", made, target="y", **SMALL)
     with pytest.raises(fedstein.InputError, match="client 'east': expected numbers as targets"):
         fedstein.fit("linear", {"east": made["east"].assign(y="high")}, target="y", **SMALL)
+
+
+def mixed():
+    """Hospitals with a category, one of which is missing somewhere, and a number that is missing somewhere."""
+    made = frames()
+    for k, frame in enumerate(made.values()):
+        frame["ward"] = np.array(["a", "b", "c"])[(np.arange(40) + k) % (2 + k)]
+        frame.loc[3 + k, "dose"] = np.nan
+    return made
+
+
+def test_categories_and_missing_values_are_coded_alike_everywhere(tmp_path):
+    made = mixed()
+    with pytest.raises(fedstein.InputError, match="client 'east': .*'dose', got a missing value in row 3"):
+        fedstein.fit("blr", made, target="ill", **SMALL)
+    posterior = fedstein.fit("blr", made, target="ill", data__missing="mean", out=tmp_path / "run", **SMALL)
+    assert posterior.names == ("age", "dose", "ward=a", "ward=b", "ward=c", "intercept", "log xi")
+    mean = pd.concat(made.values())["dose"].mean()
+    by_hand = {}
+    for name, frame in made.items():
+        filled = frame.assign(dose=frame["dose"].fillna(mean))
+        dummies = {f"ward={ward}": (frame["ward"] == ward).astype(float) for ward in "abc"}
+        by_hand[name] = filled.drop(columns="ward").assign(**dummies)
+    expected = fedstein.fit("blr", by_hand, target="ill", **SMALL)
+    np.testing.assert_array_equal(posterior.particles, expected.particles)
+    rows = made["west"][["ward", "dose", "age"]]
+    for each in (posterior, fedstein.load(tmp_path / "run"), fedstein.load(posterior.save(tmp_path / "saved"))):
+        np.testing.assert_array_equal(each.predict(rows), expected.predict(by_hand["west"]))
+        np.testing.assert_array_equal(each.predict(pl.from_pandas(rows)), expected.predict(by_hand["west"]))
+    with pytest.raises(fedstein.InputError, match="got 'z' on row 0"):
+        posterior.predict(rows.assign(ward="z"))
+
+
+def test_columns_can_be_chosen_and_identifiers_are_refused(plain):
+    made = {name: frame.assign(id=np.arange(40)) for name, frame in frames().items()}
+    with pytest.raises(fedstein.InputError, match="'id' has an integer that is different in every row"):
+        fedstein.fit("blr", made, target="ill", **SMALL)
+    for chosen in ({"data__drop": ["id"]}, {"data__features": ["age", "dose"]}):
+        posterior = fedstein.fit("blr", made, target="ill", **chosen, **SMALL)
+        np.testing.assert_array_equal(posterior.particles, plain.particles)
+        assert len(posterior.predict(made["west"])) == 40
+    with pytest.raises(fedstein.InputError, match=r"columns of data\.drop, got no idd"):
+        fedstein.fit("blr", made, target="ill", data__drop=["idd"], **SMALL)
+    with pytest.raises(fedstein.InputError, match="are for DataFrames, got arrays"):
+        fedstein.fit("blr", arrays(), data__drop=["id"], **SMALL)
+
+
+def test_types_of_columns_say_that_they_hold_categories():
+    made = {name: frame.assign(ward=pd.Categorical(np.arange(40) % 3)) for name, frame in frames().items()}
+    assert fedstein.fit("blr", made, target="ill", **SMALL).names[2:5] == ("ward=0", "ward=1", "ward=2")
+    polars = [
+        pl.from_pandas(f).with_columns(pl.Series("ward", list("abcd") * 10, pl.Categorical)) for f in frames().values()
+    ]
+    assert fedstein.fit("blr", polars, target="ill", **SMALL).names[2:4] == ("ward=a", "ward=b")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstein.data.frames import frame_column, frame_names, frame_rows, is_frame, no_value, refuse_extra
+from fedstein.data.encoding import Encoding, plain_encoding
+from fedstein.data.frame_encoding import FrameOptions, choose_frame_encoding, chosen_columns, frame_table
+from fedstein.data.frames import frame_column, is_frame, no_value
 from fedstein.errors import InputError
 
 Rows = tuple[np.ndarray, np.ndarray]  # features and targets
+NO_OPTIONS = FrameOptions()
 
 
 class Columns(NamedTuple):
@@ -20,11 +23,15 @@ class Columns(NamedTuple):
         features: The names of the features, in the order of the first client; empty where clients are arrays.
         target: The column to predict; empty where targets are passed on their own.
         client: The column with the owner of each row; empty where there is none.
+        encoding: How the features become numbers; None: they are numbers.
+        options: What the user wants of the columns.
     """
 
     features: tuple[str, ...] = ()
     target: str = ""
     client: str = ""
+    encoding: Encoding | None = None
+    options: FrameOptions = NO_OPTIONS
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -50,7 +57,9 @@ class PassedClients(NamedTuple):
         return [_called(k, name) for k, name in enumerate(self.names)]
 
 
-def read_clients(clients: Any, target: str | None, client: str | None, precision: Any) -> PassedClients:
+def read_clients(
+    clients: Any, target: str | None, client: str | None, precision: Any, options: FrameOptions = NO_OPTIONS
+) -> PassedClients:
     """Read clients in any of the forms that ``fedstein.fit`` takes.
 
     Args:
@@ -59,6 +68,7 @@ def read_clients(clients: Any, target: str | None, client: str | None, precision
         target: The name of the target column.
         client: The name of the column that names the owner of each row.
         precision: The type of the features.
+        options: What the user wants of the columns of DataFrames.
 
     Returns:
         The clients. Columns of DataFrames stand in the order of the first client, by their names.
@@ -74,15 +84,14 @@ def read_clients(clients: Any, target: str | None, client: str | None, precision
             f"{type(clients).__name__}; leave it out"
         )
     names, parts = _named(clients)
-    columns = Columns((), target or "", client or "")
-    rows: list[Rows] = []
-    for k, (name, part) in enumerate(zip(names, parts, strict=True)):
-        where = _called(k, name)
-        if k == 0:
-            columns = columns._replace(features=_features(part, columns, where))
-        rows.append(read_rows(part, columns, where, precision))
-    if not rows:
+    columns = Columns((), target or "", client or "", options=options)
+    called = [_called(k, name) for k, name in enumerate(names)]
+    if not parts:
         raise InputError("expected at least one client as (x, y), got none")
+    columns = _coded(parts, columns, called)
+    rows = [read_rows(part, columns, where, precision) for part, where in zip(parts, called, strict=True)]
+    if options != NO_OPTIONS and not columns.features:
+        raise InputError("data.features, drop, categories, missing and coding are for DataFrames, got arrays")
     if target is not None and not columns.features:
         raise InputError(f"target={target!r} names a column of DataFrames, got arrays; leave it out")
     widths = {x.shape[1] for x, _ in rows}
@@ -167,14 +176,15 @@ def features_of(x: Any, columns: Columns, where: str, precision: Any, extra: boo
         InputError: The rows are no such rows.
     """
     if not is_frame(x):
-        return as_rows(x, where, precision, features or len(columns.features))
+        return as_rows(x, where, precision, features)
     if not columns.features:
         raise InputError(
             f"{where}: got a DataFrame, but the rows before it were arrays, whose columns have no names; pass "
             "DataFrames throughout, or x.to_numpy()"
         )
-    refuse_extra(x, (*columns.features, *(columns.others if extra else ())), where)
-    return frame_rows(x, columns.features, where, precision)
+    others = columns.others if extra else ()
+    table = frame_table(x, columns.features, others, columns.options, where)
+    return (columns.encoding or plain_encoding(columns.features)).encode(table).astype(precision)
 
 
 def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
@@ -219,12 +229,29 @@ def refuse_other_order(x: Any, y: Any, where: str) -> None:
         raise InputError(f"{where}: x and y have the same index in another order; pass y.loc[x.index]")
 
 
-def _features(part: Any, columns: Columns, where: str) -> tuple[str, ...]:
-    """The features of the first client: every column that is not the target."""
+def _coded(parts: Sequence[Any], columns: Columns, called: Sequence[str]) -> Columns:
+    """The features of the first client, and how those of all clients become numbers; nothing for arrays."""
+    frames = [_frame_of(part) for part in parts]
+    if frames[0] is None:
+        return columns
+    others = () if isinstance(parts[0], (tuple, list)) else columns.others
+    names = chosen_columns(frames[0], others, columns.options, called[0])
+    tables = [
+        frame_table(frame, names, () if isinstance(part, (tuple, list)) else others, columns.options, where)
+        for frame, part, where in zip(frames, parts, called, strict=True)
+        if frame is not None and len(frame)  # what is no DataFrame, or empty, is refused when it is read
+    ]
+    if not tables:
+        return columns._replace(features=names)
+    return columns._replace(features=names, encoding=choose_frame_encoding(tables, names, columns.options))
+
+
+def _frame_of(part: Any) -> Any:
+    """The DataFrame of a client, if it has one."""
     if is_frame(part):
-        return tuple(name for name in frame_names(part, where) if name not in columns.others)
+        return part
     x = part[0] if isinstance(part, (tuple, list)) and part else None
-    return frame_names(x, where) if is_frame(x) else ()
+    return x if is_frame(x) else None
 
 
 def _named(clients: Any) -> tuple[tuple[str, ...], list[Any]]:

@@ -42,7 +42,7 @@ def as_dataset(
         labels, targets = (), [_real(y, name, precision) for y, name in zip(parts, called, strict=True)]
         test_y = np.zeros(0, precision) if held is None else _real(held, "test", precision)
     x = np.concatenate([x for x, _ in clients.rows])
-    width = x.shape[1]
+    width, encoding = x.shape[1], clients.columns.encoding
     sizes = [len(y) for y in targets]
     dataset = Dataset(
         name="clients",
@@ -52,7 +52,7 @@ def as_dataset(
         test_x=test[0] if test is not None else np.zeros((0, width), x.dtype),
         test_y=test_y,
         classes=len(labels),
-        feature_names=clients.columns.features or tuple(f"x{i}" for i in range(width)),
+        feature_names=encoding.feature_names if encoding is not None else tuple(f"x{i}" for i in range(width)),
         mean=np.zeros(width),
         scale=np.ones(width),
         label_names=tuple(map(str, labels)),
@@ -60,6 +60,7 @@ def as_dataset(
         client_names=clients.names,
         client_of_row=np.repeat(np.arange(len(sizes)), sizes),
         label_kind=label_kind(labels),
+        encoding=encoding,
     )
     return validate(dataset, tested=test is not None), labels
 

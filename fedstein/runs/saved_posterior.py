@@ -46,6 +46,7 @@ def save_posterior(path: Path, posterior: Any) -> Path:
         "target_mean": scaling.target_mean,
         "target_scale": scaling.target_scale,
         "sha256": "",
+        **({} if posterior.encoding is None else {"columns": posterior.encoding.to_json()}),
         "train_rows": 0,
         "test_rows": 0,
     }
