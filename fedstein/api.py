@@ -255,12 +255,9 @@ def gather(
     layers: list[Layer] = [("settings", merge(settings, [])), ("the keyword arguments", keywords)]
     raw = combine(layers)
     for section, instead in NOT_HERE.items():
-        known = FrameOptions._fields if section == "data" and isinstance(raw.get(section), Mapping) else ()
-        if (
-            section in raw
-            and not (kept and section == "checkpoint")
-            and not (known and set(raw[section]) <= set(known))
-        ):
+        given = raw.get(section)
+        of_frames = section == "data" and isinstance(given, Mapping) and set(given) <= set(FrameOptions._fields)
+        if section in raw and not of_frames and not (kept and section == "checkpoint"):
             raise InputError(f"[{section}] has no meaning in fedstein.fit: {instead}")
     own = raw.get("model", {})
     here: dict[str, Any] = {

@@ -205,7 +205,7 @@ def mixed():
 
 def test_categories_and_missing_values_are_coded_alike_everywhere(tmp_path):
     made = mixed()
-    with pytest.raises(fedstein.InputError, match="client 'east': .*'dose', got a missing value in row 3"):
+    with pytest.raises(fedstein.InputError, match=r"client 'east': .*'dose', got a missing value in row 3"):
         fedstein.fit("blr", made, target="ill", **SMALL)
     posterior = fedstein.fit("blr", made, target="ill", data__missing="mean", out=tmp_path / "run", **SMALL)
     assert posterior.names == ("age", "dose", "ward=a", "ward=b", "ward=c", "intercept", "log xi")
@@ -242,7 +242,6 @@ def test_columns_can_be_chosen_and_identifiers_are_refused(plain):
 def test_types_of_columns_say_that_they_hold_categories():
     made = {name: frame.assign(ward=pd.Categorical(np.arange(40) % 3)) for name, frame in frames().items()}
     assert fedstein.fit("blr", made, target="ill", **SMALL).names[2:5] == ("ward=0", "ward=1", "ward=2")
-    polars = [
-        pl.from_pandas(f).with_columns(pl.Series("ward", list("abcd") * 10, pl.Categorical)) for f in frames().values()
-    ]
+    ward = pl.Series("ward", list("abcd") * 10, pl.Categorical)
+    polars = [pl.from_pandas(frame).with_columns(ward) for frame in frames().values()]
     assert fedstein.fit("blr", polars, target="ill", **SMALL).names[2:4] == ("ward=a", "ward=b")

@@ -83,9 +83,10 @@ def frame_table(frame: Any, names: Sequence[str], others: Sequence[str], options
             raise InputError(f"{where}: column {name!r} holds dates or times; turn it into a number, or drop it")
         if is_categorical(frame, name):
             categorical.add(name)
-        if values.dtype.kind not in "biuf":
-            values = ["" if no_value(value) else str(value) for value in values.tolist()]
-        columns[name] = values
+        if values.dtype.kind in "biuf":
+            columns[name] = values
+        else:
+            columns[name] = ["" if no_value(value) else str(value) for value in values.tolist()]
     return Table(where, columns, "", (), None, len(frame), categorical=frozenset(categorical))
 
 
