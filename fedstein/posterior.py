@@ -352,6 +352,7 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
         raise InputError(f"{path}: weighted.safetensors has other parameters than the model; it is damaged")
     gaussian = folder.read_gaussian() if folder.has_gaussian() else None
     records = [record.to_dict() for record in folder.records()]
+    known = folder.saved_doubts()
     return Posterior(
         model,
         particles,
@@ -361,7 +362,7 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
         scaling=folder.scaling(),
         sums=read_sums(folder.path),
         features=tuple(map(str, facts["features"])),
-        doubts=doubts(config, records, folder.refined(), read_weights(folder.path)),
+        doubts=known if known is not None else doubts(config, records, folder.refined(), read_weights(folder.path)),
         folder=folder.path,
         labels=read_labels(facts["labels"], str(facts.get("label_kind", "text"))),
         client_names=folder.client_names(),

@@ -266,3 +266,14 @@ def test_softmax_names_the_labels():
     rows = frames()["east"].assign(ill=["a", "b", "c", "c"] * 10)
     posterior = fedstein.fit("softmax", [rows], target="ill", **SMALL)
     assert posterior.names[:4] == ("age [a]", "dose [a]", "intercept [a]", "age [b]")
+
+
+def test_doubts_and_weighted_draws_are_saved_too(tmp_path):
+    doubtful = fedstein.fit(plane(), numbers(), **{**SMALL, "rounds": 1})
+    assert "never trained" in doubtful.doubts[0]
+    assert fedstein.load(doubtful.save(tmp_path / "one"), model=plane()).doubts == doubtful.doubts
+    refined = fedstein.fit(plane(), numbers(), sites__expand="variational", **{**SMALL, "rounds": 1})
+    again = fedstein.load(refined.save(tmp_path / "two"), model=plane())
+    assert again.doubts == refined.doubts
+    np.testing.assert_array_equal(again.draws(100), refined.draws(100))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(refined)).draws(100), refined.draws(100))

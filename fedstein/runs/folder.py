@@ -240,6 +240,12 @@ class RunFolder:
         found = summary.get("refined") if isinstance(summary, dict) else None
         return found if isinstance(found, dict) else None
 
+    def saved_doubts(self) -> tuple[str, ...] | None:
+        """Why the sums of a posterior that was saved here are not to be trusted; None for the folder of a run."""
+        summary = read_json(self.summary_file, "a summary") if self.summary_file.is_file() else None
+        found = summary.get("doubts") if isinstance(summary, dict) else None
+        return tuple(map(str, found)) if isinstance(found, list) else None
+
     def read_basis(self, config: Config) -> dict[str, np.ndarray] | None:
         """The basis of the inputs that the run was set up with, if any; the particles mean nothing in another one."""
         if structure_of(config) != "eigen":

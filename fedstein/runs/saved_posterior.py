@@ -13,7 +13,7 @@ from fedstein.federation.records import RoundRecord
 from fedstein.files import disk_errors, write_json
 from fedstein.inference.sampling import Sampler
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.kept_draws import write_draws, write_sums
+from fedstein.runs.kept_draws import write_draws, write_sums, write_weights
 from fedstein.runs.runner import summarise
 
 
@@ -65,7 +65,9 @@ def save_posterior(path: Path, posterior: Any) -> Path:
             write_draws(path, made, Sampler(), 0)
     if posterior.clients is not None:
         folder.write_evaluation({"round": len(posterior.rounds), "clients": posterior.clients})
+    if posterior.weighted is not None:
+        write_weights(path, {"saved": True}, posterior.weighted)
     with disk_errors(path):
         records = [RoundRecord.from_dict(record) for record in posterior.rounds]
-        write_json(folder.summary_file, summarise(records, len(clients)))
+        write_json(folder.summary_file, summarise(records, len(clients)) | {"doubts": list(posterior.doubts)})
     return path
