@@ -149,7 +149,9 @@ def test_not_fetched_says_what_to_run(cache: Path) -> None:
 
 
 def test_unknown_set_cannot_be_fetched(cache: Path) -> None:
-    with pytest.raises(InputError, match="covertype-full, mnist-full to fetch, got 'digits'"):
+    with pytest.raises(
+        InputError, match="covertype-full, mnist-full, heart, contraception, exam to fetch, got 'digits'"
+    ):
         fetch.get("digits")
 
 

@@ -284,7 +284,7 @@ def mixed(fleet: Fleet, tmp_path: Path) -> list[Path]:
     return files
 
 
-@pytest.mark.parametrize("missing", ["mean", "indicator"])
+@pytest.mark.parametrize("missing", [pytest.param("mean", marks=pytest.mark.slow), "indicator"])
 def test_categories_and_missing_values_are_found_from_counts_and_sums(
     fleet: Fleet, tmp_path: Path, missing: str
 ) -> None:
