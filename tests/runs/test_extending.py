@@ -16,6 +16,7 @@ from fedstein.report.find import find_runs
 from fedstein.runs import runner
 from fedstein.runs.config import load_config
 from fedstein.runs.extending import depends_on_total, extend
+from fedstein.runs.series import Series, SeriesRun, write_series
 
 
 def go_on(folder: Path, rounds: int) -> None:
@@ -80,6 +81,18 @@ def test_report_finds_runs_at_any_depth_and_leaves_out_what_has_not_begun(run, t
         resume_series(tmp_path / "empty", None, 1, True)
     with pytest.raises(InputError, match="has no config"):
         write_report([tmp_path / "empty"])
+
+
+@pytest.mark.slow
+def test_a_series_begins_the_runs_that_have_not_begun(run, make, tmp_path):
+    place = tmp_path / "series"
+    run(tmp_path / "whole", "rounds=3", "seed=1")
+    runs = [SeriesRun.of(f"seed{seed}", make("rounds=3", f"seed={seed}").config, 1) for seed in (0, 1)]
+    write_series(place, Series(tuple(runs), ("Said of both.",)))
+    run(place / "seed0", "rounds=3", "seed=0")
+    resume_series(place, None, 1, False)
+    assert read_rounds(place / "seed1") == read_rounds(tmp_path / "whole")
+    assert "Said of both." in (place / "report" / "report.html").read_text()
 
 
 @pytest.mark.slow

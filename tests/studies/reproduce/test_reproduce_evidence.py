@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
+from fedstein.cli import reproduce
 from fedstein.cli.reproduce import conditions_of
 from fedstein.data import load
 from fedstein.evaluation.metrics import no_values
@@ -193,6 +194,22 @@ def test_the_page_decides_sentences_in_each_condition_with_one_correction():
     assert page.count("\n## ") == len(SENTENCES)
     assert "blocks, reference: holds; dealt, reference: holds in part (1 of 2 comparisons)." in page
     assert "Not run." in page
+
+
+def test_seeds_are_added_until_every_comparison_is_decided(monkeypatch, tmp_path):
+    asked = []
+
+    def draw(plans, out, workers, command, quiet, rule):
+        asked.append((plans, rule))
+        decided = Verdict(LATE, 5, 0.7, 0.6, 0.1, 0.01, 0.19, 0.001, "above", decided=plans >= 6)
+        return [decided, decided._replace(decided=True)]
+
+    monkeypatch.setattr(reproduce, "draw_figures", draw)
+    reproduce.draw_until_decided(lambda count: count, 20, tmp_path, 1, "", True)
+    assert asked == [(4, "sequence"), (5, "sequence"), (6, "sequence")]
+    asked.clear()
+    reproduce.draw_until_decided(lambda count: count, 5, tmp_path, 1, "", True)
+    assert [count for count, _ in asked] == [4, 5], "no more than allowed"
 
 
 def test_orders_and_densities_become_conditions_and_jobs():
