@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -16,6 +17,10 @@ from fedstein.models.base import Blocks, Model, log_mean_exp
 TASKS = ("classification", "regression")
 LIKELIHOODS = ("categorical", "gaussian", "other")
 TARGETS = ("real", "count")
+HINTS = {  # what JAX' errors mean for somebody who has not met them
+    "TracerBoolConversion": "; use jax.numpy.where instead of if",
+    "TracerArrayConversion": "; use jax.numpy instead of numpy",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +48,28 @@ class OwnFunctions:
             )
         return got
 
+    def called(self, signature: str, function: Callable[..., Any], batched: Sequence[bool], *arguments: Any) -> Any:
+        """The function at every particle. Whatever it raises becomes a sentence with the shapes that it was given."""
+        try:
+            return jax.vmap(function, tuple(0 if each else None for each in batched))(*arguments)
+        except InputError:
+            raise
+        except Exception as error:
+            names = signature.partition("(")[2].rstrip(")").split(", ")
+            shapes = [tuple(jnp.shape(a))[each:] for a, each in zip(arguments, batched, strict=True)]
+            given = ", ".join(f"{n} of shape {s}" for n, s in zip(names, shapes, strict=True) if n != "key")
+            lines = str(error).strip().splitlines()
+            hint = next((text for kind, text in HINTS.items() if kind in type(error).__name__), "")
+            raise InputError(
+                f"custom model {self.name!r}: {signature} failed{' for ' + given if given else ''}: "
+                f"{type(error).__name__}: {lines[0] if lines else ''}{hint}"
+            ) from error
+
     def rows_of(self, blocks: Blocks, x: Array, y: Array) -> Array:
         """N x rows log-likelihoods."""
-        found = jax.vmap(self.log_likelihood, (0, None, None))(blocks[0], x, y)
-        return self.returned("log_likelihood(theta, x, y)", found, (x.shape[0],), "one value for each row")
+        what = "log_likelihood(theta, x, y)"
+        found = self.called(what, self.log_likelihood, (True, False, False), blocks[0], x, y)
+        return self.returned(what, found, (x.shape[0],), "one value for each row")
 
     def batched_log_likelihood(self, blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
         return self.rows_of(blocks, x, y) @ weights
@@ -55,14 +78,15 @@ class OwnFunctions:
         return self.rows_of(blocks, x, y).T
 
     def batched_log_prior(self, blocks: Blocks) -> Array:
-        return self.returned("log_prior(theta)", jax.vmap(self.log_prior)(blocks[0]), (), "a scalar")
+        found = self.called("log_prior(theta)", self.log_prior, (True,), blocks[0])
+        return self.returned("log_prior(theta)", found, (), "a scalar")
 
     def batched_init(self, key: Array, n: int) -> Array:
-        found = jax.vmap(self.init)(jax.random.split(key, n))
+        found = self.called("init(key)", self.init, (True,), jax.random.split(key, n))
         return self.returned("init(key)", found, (self.dim,), f"one theta of length dim = {self.dim}")
 
     def batched_predict(self, blocks: Blocks, x: Array) -> Array:
-        out = jax.vmap(self.predict, (0, None))(blocks[0], x)
+        out = self.called("predict(theta, x)", self.predict, (True, False), blocks[0], x)
         if self.task == "classification":
             meaning = "rows x classes log-probabilities"
             return log_mean_exp(self.returned("predict(theta, x)", out, (x.shape[0], self.classes or None), meaning))
@@ -73,7 +97,7 @@ class OwnFunctions:
     def batched_sample(self, key: Array, blocks: Blocks, x: Array) -> Array:
         assert self.sample is not None
         keys = jax.random.split(key, blocks[0].shape[0])
-        found = jax.vmap(self.sample, (0, 0, None))(keys, blocks[0], x)
+        found = self.called("sample(key, theta, x)", self.sample, (True, True, False), keys, blocks[0], x)
         return self.returned("sample(key, theta, x)", found, (x.shape[0],), "one y for each row").T
 
 
@@ -118,6 +142,12 @@ def custom(
     Raises:
         InputError: An option has an unknown value, or, when a function is called, it returns the wrong shape.
     """
+    if not isinstance(dim, Integral) or dim < 1:
+        raise InputError(f"custom model {name!r}: dim must be the length of theta, at least 1, got {dim!r}")
+    functions = {"log_prior": log_prior, "log_likelihood": log_likelihood, "init": init, "predict": predict}
+    for what, function in functions.items():
+        if not callable(function):
+            raise InputError(f"custom model {name!r}: {what} must be a function, got {type(function).__name__}")
     for what, got, valid in (("task", task, TASKS), ("target", target, TARGETS)):
         if got not in valid:
             raise InputError(f"custom model {name!r}: {what} must be one of {', '.join(valid)}, got {got!r}")

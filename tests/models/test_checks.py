@@ -143,7 +143,10 @@ def test_a_declared_gaussian_passes() -> None:
             lambda: own(predict=lambda theta, x: x @ theta),
             r"predict\(theta, x\) must return rows x 2.*\(8, 2\).*\(8,\)",
         ),
-        (lambda: own(predict=lambda theta, x: x @ jnp.ones(5)), r"predict.* failed for theta of length 2, x of shape"),
+        (
+            lambda: own(predict=lambda theta, x: x @ jnp.ones(5)),
+            r"predict.* failed for theta of shape \(2,\), x of shape",
+        ),
         (lambda: own(sample=lambda key, theta, x: jnp.ones(3)), r"sample\(key, theta, x\).*one y for each row.*\(3,\)"),
         (
             lambda: own(log_prior=lambda theta: jnp.log(-theta @ theta)),
