@@ -10,7 +10,7 @@ import typer
 from fedstein.cli.deploy_app import deploy_app
 from fedstein.cli.node import node
 from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
-from fedstein.cli.study_commands import bench, compare, reference, reproduce, tune
+from fedstein.cli.study_commands import bench, compare, leaderboard, reference, reproduce, tune
 from fedstein.cli.summary import summary
 from fedstein.cli.ui import ui
 from fedstein.errors import InputError
@@ -92,6 +92,7 @@ def run(
 
 
 app.command(cls=PlainHelp)(compare)
+app.command(cls=PlainHelp)(leaderboard)
 
 
 @app.command(cls=PlainHelp)

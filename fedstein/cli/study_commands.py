@@ -197,6 +197,27 @@ def reproduce(
     )
 
 
+def leaderboard(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="Tasks, methods, seeds and trials.")],
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many runs are active at once; default: one per core.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="The folder for trials, runs and the page. The same command continues there.")
+    ] = Path("leaderboard"),
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods over tasks and seeds, each tuned with the same number of trials, and write one page.
+
+    \b
+    Example:
+      fedstein leaderboard plan.toml --out board
+    """
+    from fedstein.cli.leaderboard import run_leaderboard
+
+    run_leaderboard(plan, jobs, out, quiet)
+
+
 def tune(
     inputs: Inputs = None,
     settings: Set = None,

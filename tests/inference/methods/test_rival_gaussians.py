@@ -99,6 +99,7 @@ def test_the_exact_posterior_where_its_precision_is_diagonal(name: str, case: Ca
     np.testing.assert_allclose(variance, sd**2, rtol=0.2 if rough else 0.08)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pvi", "fedep", "fedlap", "ivon_admm"])
 def test_the_exact_mean_and_the_mean_field_variance_where_it_is_not(name: str, case: Callable[..., Case]) -> None:
     """Factors match slopes at the common mean, so the mean is exact; the variances are those of the best mean field."""
@@ -108,6 +109,7 @@ def test_the_exact_mean_and_the_mean_field_variance_where_it_is_not(name: str, c
     np.testing.assert_allclose(variance, 1 / np.diag(made.precision), rtol=0.1)
 
 
+@pytest.mark.slow
 def test_pvi_one_client_after_another(case: Callable[..., Case]) -> None:
     settings = {**SETTINGS["pvi"], "damping": 1.0, "updates": "sequential"}
     made = case("pvi", 16, orthogonal=True, per_round=1, **settings)
@@ -117,6 +119,7 @@ def test_pvi_one_client_after_another(case: Callable[..., Case]) -> None:
     np.testing.assert_allclose(variance, sd**2, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_fedlap_without_curvature_is_admm(case: Callable[..., Case]) -> None:
     """The mean is exact, the precision stays the prior's."""
     made = case("fedlap", 60, step_size=0.05, local_steps=80, damping=0.3, covariance=False)

@@ -1,0 +1,117 @@
+"""The plan of a leaderboard, read from TOML.
+
+    seeds = 3                  # of every task and method
+    trials = 5                 # step sizes that each method may try on a task
+    fraction = 0.2             # of the training rows that trials are scored on
+    default = "dsvgd"          # the method that others are compared with
+    [tasks.NAME]               # settings of runs: rounds, [tasks.NAME.data], [tasks.NAME.partition], ...
+    [methods.NAME]             # settings of runs: [methods.NAME.algorithm], [methods.NAME.selection], ...
+
+Without methods, every registered method takes part with its defaults.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstein.errors import InputError
+from fedstein.inference.methods import METHODS
+
+MOST_TRIALS = 9
+KEYS = ("seeds", "trials", "fraction", "default", "tasks", "methods")
+
+
+class Board(NamedTuple):
+    """What is compared.
+
+    Attributes:
+        tasks: Settings by the name of the task.
+        methods: Settings by the name of the method.
+        default: The method that the others are compared with.
+        seeds: Seeds of every task and method.
+        trials: Step sizes that each method may try on each task; 1 tries none and takes the default.
+        fraction: The share of the training rows that trials are scored on.
+    """
+
+    tasks: dict[str, dict[str, Any]]
+    methods: dict[str, dict[str, Any]]
+    default: str
+    seeds: int = 3
+    trials: int = 5
+    fraction: float = 0.2
+
+    @property
+    def factors(self) -> list[float]:
+        """What the default step size is multiplied by: powers of two around 1, as many as there are trials."""
+        low = -(self.trials // 2)
+        return [2.0 ** (low + i) for i in range(self.trials)]
+
+
+def read_board(path: Path) -> Board:
+    """Read a plan.
+
+    Args:
+        path: The TOML file.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: The file is not there or not TOML, or a key is wrong.
+    """
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected the TOML file of a leaderboard") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+    return board_of(raw, str(path))
+
+
+def board_of(raw: Mapping[str, Any], where: str) -> Board:
+    """Check a plan.
+
+    Args:
+        raw: The content of the file.
+        where: What messages call it.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: A key is unknown, missing or has a wrong value.
+    """
+    for key in raw:
+        if key not in KEYS:
+            raise InputError(f"{where}: unknown key {key!r}; expected one of: {', '.join(KEYS)}")
+    tasks = _tables(raw.get("tasks"), f"{where}: [tasks.NAME]")
+    if not tasks:
+        raise InputError(f"{where}: expected at least one [tasks.NAME] with the settings of its runs")
+    everybody = {name: {"algorithm": {"kind": name}} for name in METHODS}
+    methods = _tables(raw.get("methods"), f"{where}: [methods.NAME]") or everybody
+    default = raw.get("default", "dsvgd" if "dsvgd" in methods else next(iter(methods)))
+    if default not in methods:
+        raise InputError(
+            f"{where}: default = {default!r} is no method of the plan; expected one of: {', '.join(methods)}"
+        )
+    seeds, trials, fraction = raw.get("seeds", 3), raw.get("trials", 5), raw.get("fraction", 0.2)
+    for name, value, most in (("seeds", seeds, 1000), ("trials", trials, MOST_TRIALS)):
+        if type(value) is not int or not 1 <= value <= most:
+            raise InputError(f"{where}: {name} = {value!r}; expected a whole number from 1 to {most}")
+    if not isinstance(fraction, float) or not 0 < fraction < 1:
+        raise InputError(f"{where}: fraction = {fraction!r}; expected a number between 0 and 1")
+    return Board(tasks, methods, default, seeds, trials, fraction)
+
+
+def _tables(found: Any, where: str) -> dict[str, dict[str, Any]]:
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping) or not all(isinstance(each, Mapping) for each in found.values()):
+        raise InputError(f"{where}: expected tables of settings")
+    for name in found:
+        if not name.replace("_", "").replace("-", "").isalnum():
+            raise InputError(f"{where}: {name!r} names folders; use letters, digits, - and _")
+    return {name: dict(each) for name, each in found.items()}
