@@ -13,7 +13,8 @@ import numpy as np
 
 from fedstein.data.frame_encoding import FrameOptions
 from fedstein.data.passed import Columns, read_clients, read_rows
-from fedstein.data.passed_dataset import as_dataset
+from fedstein.data.passed_dataset import as_dataset, standardised
+from fedstein.data.scaling import scaling_of
 from fedstein.errors import InputError
 from fedstein.federation import protocol
 from fedstein.models import MODELS, Model, ModelTraits, check_model
@@ -43,6 +44,7 @@ def fit(
     target: str | None = None,
     client: str | None = None,
     test: Any = None,
+    standardise: bool | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     progress: bool = False,
@@ -53,7 +55,8 @@ def fit(
 ) -> Posterior:
     """Train a posterior over clients' data in this process.
 
-    Features are used as they come, so scale them first. Precision follows JAX's x64 flag.
+    Features, and the target of a regression, are standardised as those of files are: numeric columns by the sums that
+    clients send, columns of only 0 and 1 not at all, counts never. Precision follows JAX's x64 flag.
 
     Args:
         model: The name of a model (``"blr"``, ``"linear"``, ``"poisson"``, ..., an import path), or a ``Model`` of your
@@ -66,6 +69,9 @@ def fit(
         client: The column of one DataFrame that names the owner of each row.
         test: Rows that give metrics in each round, in the form of a client. Without them ``evaluate__where="clients"``
             does, on rows that every client holds out.
+        standardise: Whether to standardise. By default the models that have a name do, and a ``Model`` of your own,
+            whose prior is for the rows as they are, does not. Predictions are in your units in any case, and
+            ``posterior.summary(units="own")`` gives the coefficients in them.
         settings: Settings of the config file, nested: ``{"selection": {"kind": "hip"}}``.
         out: A new folder. It becomes a run folder like that of ``fedstein run``, so that the run can be resumed and
             reported on; it then holds the rows too. Without it nothing is written.
@@ -94,10 +100,14 @@ def fit(
         refuse_used(Path(out))
     passed = read_clients(clients, target, client, precision, frame_options(settings or {}, flat))
     held = None if test is None else read_rows(test, passed.columns, "test", precision)
-    layers = gather(settings or {}, flat, model, passed.columns, out is not None)
     own = model if isinstance(model, Model) else None
+    scale = own is None if standardise is None else standardise
+    layers = gather(settings or {}, flat, model, passed.columns, out is not None, scale)
     task = own.task if own is not None else MODELS[str(model)].task
     dataset, labels = as_dataset(passed, held, task, own.classes if own is not None else None, precision)
+    if scale:
+        counts = own.target if own is not None else MODELS[str(model)].traits.target
+        dataset = standardised(dataset, task == "regression" and counts != "count")
     facts = Facts(dataset.task, dataset.classes, len(passed.rows), features=dataset.train_x.shape[1])
     if own is not None:
         check_model(own, dataset.train_x, dataset.train_y, thorough=False)
@@ -126,7 +136,8 @@ def fit(
         warnings.warn(refused, stacklevel=2)
     encoding = passed.columns.encoding
     features = encoding.feature_names if encoding is not None else ()
-    return replace(posterior, labels=labels, features=features, encoding=encoding)
+    scaling = scaling_of(dataset) if scale else posterior.scaling
+    return replace(posterior, labels=labels, features=features, encoding=encoding, scaling=scaling)
 
 
 def resume(
@@ -227,6 +238,7 @@ def gather(
     model: str | Model,
     columns: Columns = NO_COLUMNS,
     kept: bool = False,
+    standardise: bool = False,
 ) -> list[Layer]:
     """Collect what was passed to ``fit`` as layers of a config.
 
@@ -236,6 +248,7 @@ def gather(
         model: A model's name, or a model.
         columns: The names of the target and client columns, which the config remembers.
         kept: Whether the run has a folder.
+        standardise: Whether the rows were standardised.
 
     Returns:
         The layers for ``resolve``.
@@ -263,6 +276,7 @@ def gather(
     here: dict[str, Any] = {
         "data": {
             "name": "file",
+            "standardize": standardise,
             **({"target": columns.target} if columns.target else {}),
             **({"client": columns.client} if columns.client else {}),
         },
@@ -290,7 +304,8 @@ def frame_options(settings: Mapping[str, Any], flat: Mapping[str, Any]) -> Frame
 
 
 NOT_HERE = {
-    "data": "the rows are what you pass; data.features, drop, categories, missing and coding are for DataFrames",
+    "data": "the rows are what you pass, and standardise=False leaves them as they are; data.features, drop, categories, "
+    "missing and coding are for DataFrames",
     "partition": "the clients are what you pass",
     "engine": "it runs in this process; set threads with the environment variable NPROC before JAX starts, and the "
     "precision with JAX's x64 flag",

@@ -175,7 +175,7 @@ class Posterior(PosteriorTools):
                 self._made[sampler, seed] = kept
         return self._made.get((sampler, seed))
 
-    def draws(self, n: int | None = None, seed: int = 0, using: str | None = None) -> np.ndarray:
+    def draws(self, n: int | None = None, seed: int = 0, using: str | None = None, units: str = "scaled") -> np.ndarray:
         """Draws from the posterior.
 
         Args:
@@ -186,13 +186,18 @@ class Posterior(PosteriorTools):
                 samples the prior times the sites, when it is first asked for; ``"gaussian"`` is the site Gaussian,
                 ``"particles"`` the particles. By default the first of these that there is. ``"draws"`` is the first of
                 the first two.
+            units: ``"scaled"`` gives the model's own parameters; where features were standardised, a weight is for one
+                standard deviation of its feature. ``"own"`` gives them in the units of the rows as they were passed.
 
         Returns:
             n x d draws, with columns as in ``names``. ``trusted`` says whether those of NUTS are to be trusted.
 
         Raises:
-            InputError: There are no full sites, no Gaussian, or more draws are asked for than there are particles.
+            InputError: There are no full sites, no Gaussian, or more draws are asked for than there are particles; or
+                the parameters of the model are those of scaled rows and of no others.
         """
+        if units != "scaled":
+            return self._in_units(units, self.draws(n, seed, using))
         using = self._resolved(using or self._best())
         source = self._source(using)
         if n is not None and n < 1:
@@ -210,11 +215,12 @@ class Posterior(PosteriorTools):
             raise InputError(f"expected at most {len(self.particles)} draws, one a particle, got {n}")
         return self.particles[:n]
 
-    def table(self, using: str | None = None) -> Summary:
+    def table(self, using: str | None = None, units: str = "scaled") -> Summary:
         """Mean, sd, median and the central 90% interval of each parameter, with R-hat and ESS where NUTS drew.
 
         Args:
             using: As for ``draws``.
+            units: As for ``draws``.
 
         Returns:
             A table: a sequence of rows, each a mapping. It prints as text and has ``to_pandas()``.
@@ -223,15 +229,16 @@ class Posterior(PosteriorTools):
             InputError: There is no such posterior.
         """
         using = self._resolved(using or self._best())
-        draws = self.draws(using=using)
+        draws, about = self.draws(using=using, units=units), self._about_units(units)
         if using == "weighted":
-            return summarise_draws(draws, self.names, using, self.diagnostics, self.doubts)
+            return summarise_draws(draws, self.names, using, self.diagnostics, self.doubts, about)
         if using == "nuts":
-            note = "" if self.refined else AT_PARTICLES
+            note = "\n".join(filter(None, ["" if self.refined else AT_PARTICLES, about]))
             sampled = self.sample()
             problems = [*self.doubts, *sampled.problems]
             return summarise_draws(draws, self.names, using, sampled.diagnostics, problems, note)
-        return summarise_draws(draws, self.names, using, None, self.doubts if using == "gaussian" else [NO_SITES])
+        problems = self.doubts if using == "gaussian" else [NO_SITES]
+        return summarise_draws(draws, self.names, using, None, problems, about)
 
     def chains(self, using: str | None = None) -> np.ndarray:
         """Draws with an axis for chains, as MCMC diagnostics want them.
@@ -249,12 +256,13 @@ class Posterior(PosteriorTools):
             return self.sample().draws
         return self.draws(using=using)[None]
 
-    def interval(self, level: float = 0.9, using: str | None = None) -> np.ndarray:
+    def interval(self, level: float = 0.9, using: str | None = None, units: str = "scaled") -> np.ndarray:
         """Central intervals of the parameters.
 
         Args:
             level: The posterior probability of each interval, between 0 and 1.
             using: As for ``draws``.
+            units: As for ``draws``.
 
         Returns:
             d x 2, lower and upper ends.
@@ -265,7 +273,7 @@ class Posterior(PosteriorTools):
         if not 0 < level < 1:
             raise InputError(f"expected a level between 0 and 1, got {level}")
         tail = (1 - level) / 2
-        return np.quantile(self.draws(using=using), (tail, 1 - tail), axis=0).T
+        return np.quantile(self.draws(using=using, units=units), (tail, 1 - tail), axis=0).T
 
     def predict(self, x: Any, using: str | None = None, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
         """Predict new rows.

@@ -25,12 +25,19 @@ from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
 from fedstein.inference.summary import Summary
 from fedstein.models import Model
 from fedstein.models.pickling import packed_model, unpacked_model
+from fedstein.models.units import in_own_units
 from fedstein.runs.build import build_model
-from fedstein.runs.config import Config
+from fedstein.runs.config import Config, unknown
 from fedstein.runs.posterior_html import html_of
 from fedstein.runs.saved_posterior import save_posterior
 from fedstein.runs.sections import CUSTOM
 
+UNITS = ("scaled", "own")
+IN_OWN_UNITS = "In the units of the data; log xi is that of the weights of standardised features."
+IN_SCALED_UNITS = (
+    "Features were standardised: a weight is for one standard deviation of its feature. units='own' (--units own) "
+    "gives the units of the data."
+)
 PREDICTIVE = "y"  # what ArviZ calls the target where it has no name
 
 
@@ -56,7 +63,7 @@ class PosteriorTools:
         """The names of the parameters."""
         raise NotImplementedError
 
-    def draws(self, n: int | None = None, seed: int = 0, using: str | None = None) -> np.ndarray:
+    def draws(self, n: int | None = None, seed: int = 0, using: str | None = None, units: str = "scaled") -> np.ndarray:
         """n x d draws."""
         raise NotImplementedError
 
@@ -64,7 +71,7 @@ class PosteriorTools:
         """The predictive distribution of rows."""
         raise NotImplementedError
 
-    def table(self, using: str | None = None) -> Summary:
+    def table(self, using: str | None = None, units: str = "scaled") -> Summary:
         """Numbers to quote."""
         raise NotImplementedError
 
@@ -163,11 +170,12 @@ class PosteriorTools:
         shift = np.log(self.scaling.target_scale) if self.scaling is not None else 0.0
         return Entropy(found.total + shift, found.aleatoric + shift, found.epistemic)
 
-    def summary(self, using: str | None = None) -> Any:
+    def summary(self, using: str | None = None, units: str = "scaled") -> Any:
         """Mean, sd, median and the central 90% interval of each parameter, with R-hat and ESS.
 
         Args:
             using: As for ``draws``.
+            units: ``"scaled"`` or ``"own"``, as for ``draws``.
 
         Returns:
             A pandas DataFrame with the names of the parameters as index; its ``attrs`` have ``using``, ``problems`` and
@@ -176,7 +184,7 @@ class PosteriorTools:
         Raises:
             InputError: There is no such posterior.
         """
-        found = self.table(using)
+        found = self.table(using, units)
         try:
             frame = found.to_pandas()
         except InputError:
@@ -273,14 +281,43 @@ class PosteriorTools:
         for name, value in {**state, "model": model}.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def standardised(self) -> bool:
+        """Whether features or targets were scaled before the model saw them."""
+        found = self.scaling
+        if found is None:
+            return False
+        return bool(np.any(found.scale != 1) or np.any(found.mean != 0) or found.target_scale != 1)
+
+    def _in_units(self, units: str, theta: np.ndarray) -> np.ndarray:
+        """Parameters in the units of the rows as they were passed."""
+        if units not in UNITS:
+            raise InputError(unknown("units", units, list(UNITS)))
+        if not self.standardised or self.scaling is None:
+            return theta
+        found = in_own_units(self.model, theta, *self.scaling)
+        if found is None:
+            raise InputError(
+                f"the parameters of model {self.model.name!r} cannot be given in the units of the rows, only for "
+                "standardised rows: use units='scaled', or fit with standardise=False"
+            )
+        return found
+
+    def _about_units(self, units: str) -> str:
+        """What a table says about its units; nothing where rows were used as they came."""
+        if not self.standardised:
+            return ""
+        return IN_OWN_UNITS if units == "own" else IN_SCALED_UNITS
+
     def _rows(self, x: Any) -> np.ndarray:
         """Rows as the model takes them."""
         precision = np.dtype(jnp.result_type(float))
-        if is_frame(x):  # scaled in float64, so that large numbers keep their differences
-            wide = np.float64 if self.scaling is not None else precision
+        passed = self.config.data.name == "file" and not self.config.data.path  # to fit, which casts first
+        if is_frame(x):  # others are scaled in float64, so that large numbers keep their differences
+            wide = np.float64 if self.scaling is not None and not passed else precision
             x = features_of(x, self.columns, "x", wide, extra=True)
         if self.scaling is not None and np.ndim(x) == 2 and np.shape(x)[1] == len(self.scaling.mean):
-            x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale)
+            x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale, precision if passed else np.float32)
         return as_rows(x, "x", precision, self.model.features)
 
     def _points(self, using: str | None, draws: int, seed: int) -> np.ndarray:

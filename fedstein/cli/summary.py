@@ -20,6 +20,13 @@ def summary(
             help="What to summarise; default: weighted draws, else draws of NUTS, where sites are full.",
         ),
     ] = None,
+    units: Annotated[
+        str,
+        typer.Option(
+            metavar="scaled|own",
+            help="Parameters for standardised features, or in the units of the data.",
+        ),
+    ] = "scaled",
     everything: Annotated[bool, typer.Option("--all", help=f"Show more than {MOST} parameters.")] = False,
 ) -> None:
     """Mean, sd, median and 90% interval of each parameter, and whether they are to be trusted.
@@ -48,7 +55,7 @@ def summary(
     from fedstein.posterior import NO_SITES, load
 
     found = load(folder)
-    table = found.table(posterior)
+    table = found.table(posterior, units)
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for i, heading in enumerate(COLUMNS):
         grid.add_column(heading, justify="right" if i else "left", no_wrap=bool(i), overflow="fold")
@@ -61,8 +68,6 @@ def summary(
     say(text.get().rstrip("\n"))
     if len(cells) > MOST and not everything:
         say(f"... and {len(cells) - MOST} more; --all shows them")
-    if found.scaling is not None and not (found.scaling.scale == 1).all():
-        say("features were standardised: a weight is for one standard deviation of its feature")
     if table.using == "particles" and found.sums is None:
         say("from the particles")
         raise InputError(f"{folder}: {NO_SITES}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,19 +37,20 @@ class Dataset:
     label_kind: str = "text"  # "text" | "int" | "bool": the type of the labels that label_names spells
 
 
-def scaled(raw: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Scale raw features: `(raw - mean) / scale`, computed in float64 and stored as float32.
+def scaled(raw: np.ndarray, mean: np.ndarray, scale: np.ndarray, precision: Any = np.float32) -> np.ndarray:
+    """Scale raw features: `(raw - mean) / scale`, computed in float64 and stored as float32 unless said otherwise.
 
     Args:
         raw: Raw values, with the features on the last axis.
         mean: The value to subtract from each feature.
         scale: The value to divide each feature by.
+        precision: The type of the result.
 
     Returns:
         The scaled values. ``validate`` rejects values that float32 cannot hold.
     """
     with np.errstate(over="ignore"):  # validate rejects what float32 cannot hold
-        out: np.ndarray = ((np.asarray(raw, np.float64) - mean) / scale).astype(np.float32)
+        out: np.ndarray = ((np.asarray(raw, np.float64) - mean) / scale).astype(precision)
     return out
 
 

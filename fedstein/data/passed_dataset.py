@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedstein.data.dataset import Dataset, validate
+from fedstein.data.dataset import Dataset, scaled, validate
 from fedstein.data.frames import no_value
 from fedstein.data.label_coding import Label, code_labels, coded, label_kind
 from fedstein.data.passed import PassedClients, Rows
+from fedstein.data.scaling import add, first_sums, mean_from, scale_from, second_sums
 from fedstein.errors import InputError
 
 
@@ -63,6 +65,37 @@ def as_dataset(
         encoding=encoding,
     )
     return validate(dataset, tested=test is not None), labels
+
+
+def standardised(dataset: Dataset, target: bool) -> Dataset:
+    """Scale the rows like those of files: numeric columns to mean 0 and sd 1, columns of only 0 and 1 not at all.
+
+    The scaling is that of the training rows. It is made from the sums that every client would send
+    (``fedstein.data.scaling``).
+
+    Args:
+        dataset: What ``as_dataset`` made.
+        target: Whether to scale the target of a regression too; never for counts.
+
+    Returns:
+        The scaled dataset, which knows its scaling.
+    """
+    parts = [(x.astype(np.float64), y.astype(np.float64) if target else None) for x, y in rows_by_client(dataset)]
+    first = add(first_sums(*part) for part in parts)
+    scaling = scale_from(first, add(second_sums(*part, mean_from(first)) for part in parts))
+    precision, middle, unit = dataset.train_x.dtype, np.array(scaling.target_mean), np.array(scaling.target_scale)
+
+    def targets(y: np.ndarray) -> np.ndarray:
+        return scaled(y, middle, unit, y.dtype) if target else y
+
+    return replace(
+        dataset,
+        train_x=scaled(dataset.train_x, scaling.mean, scaling.scale, precision),
+        test_x=scaled(dataset.test_x, scaling.mean, scaling.scale, precision),
+        train_y=targets(dataset.train_y),
+        test_y=targets(dataset.test_y),
+        **scaling._asdict(),
+    )
 
 
 def rows_by_client(dataset: Dataset) -> list[Rows]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstein.data.dataset import scaled, standardisation
+from fedstein.data.dataset import Dataset, scaled, standardisation
 from fedstein.errors import FedsteinError, InputError
 
 Arrays = dict[str, np.ndarray]
@@ -32,6 +32,11 @@ class Scaling(NamedTuple):
     scale: np.ndarray  # float64, f
     target_mean: float = 0.0
     target_scale: float = 1.0
+
+
+def scaling_of(dataset: Dataset) -> Scaling:
+    """Return the scaling that a dataset was made with."""
+    return Scaling(dataset.mean, dataset.scale, dataset.target_mean, dataset.target_scale)
 
 
 def unscaled(features: int) -> Scaling:

@@ -63,6 +63,21 @@ def unchanged(x: np.ndarray) -> np.ndarray:
     return x
 
 
+class Units(NamedTuple):
+    """How parameters depend on the units of the rows (``fedstein.models.units``).
+
+    Block 0 holds the coefficients of linear predictors, predictors x (features + 1), the intercept last.
+
+    Attributes:
+        predictors: The number of predictors of a row.
+        powers: For each parameter after block 0, which is a logarithm: the power of the target's unit in its argument.
+            A log noise precision has -2. Empty: all zero.
+    """
+
+    predictors: int = 1
+    powers: tuple[int, ...] = ()
+
+
 class Model(NamedTuple):
     """A prior p0 and a likelihood, as pure functions that close over their settings."""
 
@@ -106,6 +121,9 @@ class Model(NamedTuple):
     parameter_names: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None  # names of features -> d names
     # N x d -> the variables of the user's own model by name, each with N on the first axis, where theta is a transform
     constrain: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None
+    units: Units | None = (
+        None  # how to give parameters in the units of rows that were standardised; None: there is no way
+    )
 
     @property
     def dim(self) -> int:

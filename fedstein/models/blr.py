@@ -18,6 +18,7 @@ from fedstein.models.base import (
     ModelKind,
     ModelSettings,
     ModelTraits,
+    Units,
     check_start,
     gamma_draws,
     gamma_log_density,
@@ -123,6 +124,7 @@ def blr(features: int, *, prior_shape: float = 1.0, prior_rate: float = 0.01, st
         features=features,
         classes=2,
         parameter_names=lambda names: (*names, "intercept", "log xi"),
+        units=Units(),
     )
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from pydantic import Field
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, gamma_log_density, join
+from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, gamma_log_density, join
 from fedstein.models.glm import (
     TRAITS,
     CoefficientPrior,
@@ -115,6 +115,7 @@ def linear_regression(
         glm=Glm(lambda f, y, extra: gaussian_log_density(f[0], y, extra[0]), extra=2, concave=False),
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
         parameter_names=coefficient_names("log xi", "log gamma"),
+        units=Units(powers=(0, -2)),
         features=features,
         likelihood="gaussian",
         sample=sample,

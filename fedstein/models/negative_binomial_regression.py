@@ -13,7 +13,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 from pydantic import Field
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, gamma_log_density, join
+from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, gamma_log_density, join
 from fedstein.models.glm import (
     COUNTS,
     CoefficientPrior,
@@ -177,6 +177,7 @@ def negative_binomial_regression(
         glm=Glm(lambda f, y, extra: negative_binomial_log_density(f[0], y, extra[0]), extra=2, concave=False),
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
         parameter_names=coefficient_names("log xi", "log alpha"),
+        units=Units(),
         features=features,
         likelihood="other",
         sample=sample,

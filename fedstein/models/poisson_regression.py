@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import gammaln
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, join
+from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, join
 from fedstein.models.glm import (
     COUNTS,
     CoefficientPrior,
@@ -96,6 +96,7 @@ def poisson_regression(
         glm=Glm(lambda f, y, extra: poisson_log_density(f[0], y)),
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
         parameter_names=coefficient_names("log xi"),
+        units=Units(),
         features=features,
         likelihood="other",
         sample=sample,

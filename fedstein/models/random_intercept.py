@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 from pydantic import Field
 
-from fedstein.models.base import Blocks, GaussianGiven, Model, ModelKind, gamma_log_density, join, log_mean_exp
+from fedstein.models.base import Blocks, GaussianGiven, Model, ModelKind, Units, gamma_log_density, join, log_mean_exp
 from fedstein.models.glm import (
     TRAITS,
     CoefficientPrior,
@@ -152,6 +152,7 @@ def random_intercept_logistic(
         prepare=with_intercept,
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
         parameter_names=coefficient_names("log xi", "log tau"),
+        units=Units(),
         features=features,
         classes=2,
         likelihood="other",
@@ -238,6 +239,7 @@ def random_intercept_linear(
         prepare=with_intercept,
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
         parameter_names=coefficient_names("log xi", "log tau", "log gamma"),
+        units=Units(powers=(0, 1, -2)),
         features=features,
         likelihood="other",
         whole_shard=True,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, join, log_mean_exp
+from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, join, log_mean_exp
 from fedstein.models.glm import TRAITS, CoefficientPrior, GlmSettings, block_diagonal, coefficient_names, with_intercept
 
 
@@ -85,6 +85,7 @@ def softmax_regression(
         glm=Glm(lambda f, y, extra: jax.nn.log_softmax(f)[y], predictors=classes),
         gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
         parameter_names=coefficient_names("log xi", classes=classes),
+        units=Units(classes),
         features=features,
         classes=classes,
     )

@@ -242,7 +242,9 @@ def fit(case: Case, place: Path) -> dict[str, Any]:
     by_clients = settings.get("evaluate", {}).get("where") == "clients"
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        found = fedstein.fit(model, clients, test=None if by_clients else test, settings=settings)
+        found = fedstein.fit(
+            model, clients, test=None if by_clients else test, standardise=False, settings=settings
+        )  # the digests are of rows as they come
     read: dict[str, Any] = {
         "rounds": [of_json(line) for line in found.rounds],
         "particles": of_array(found.particles),

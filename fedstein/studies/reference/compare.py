@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedstein.data.holdout import share_out
+from fedstein.data.label_coding import coded
 from fedstein.data.scaling import scale_rows
 from fedstein.errors import InputError
 from fedstein.models import Model
@@ -65,8 +66,10 @@ def compare_with_nuts(
     """
     chosen = (sampler or Sampler()).check()
     rows = []
-    for x, y in clients:
+    for number, (x, y) in enumerate(clients):
         x, y = np.asarray(x), np.asarray(y)
+        if posterior.labels:
+            y = coded(y, posterior.labels, f"client {number}")
         if posterior.scaling is not None:
             x, y = scale_rows(x, y, posterior.scaling)
         share = share_out(x, y, posterior.config.evaluate.fraction)

@@ -171,13 +171,14 @@ def run_study(study: Study, simulations: int, seed: int, file: Path, on_progress
             posterior = fit(
                 study.kind,
                 clients,
+                standardise=False,  # theta was drawn for the rows as they are
                 settings=settings,
                 rounds=study.rounds,
                 algorithm__particles=8,
                 selection__kind="round_robin",
                 seed=number,
             )
-            ranks, covered = rank_in(theta, posterior.draws(using="nuts"))
+            ranks, covered = rank_in(theta, posterior.draws(using="draws"))
             trusted = posterior.trusted
         found["ranks"].append(ranks.tolist())
         found["covered"].append(covered.tolist())

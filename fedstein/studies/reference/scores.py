@@ -62,13 +62,13 @@ def score_posterior(target: Pooled, reference: Reference, found: Posterior) -> d
 
     Returns:
         The entries of ``reference.json``: ``particles``, ``draws`` (the scale on which these are read), ``quoted``
-        (draws from prior and sites, None without full sites) and ``gaussian`` (the site Gaussian, None without one).
+        (draws to quote from, None without full sites) and ``gaussian`` (the site Gaussian, None without one).
     """
     measures = (reference.mean, reference.sd)
     particles = np.asarray(found.particles, np.float64)
     quoted = None
     if found.sums is not None:
-        quoted = {"trusted": found.trusted, **score_sample(target, reference, found.draws(using="nuts"))}
+        quoted = {"trusted": found.trusted, **score_sample(target, reference, found.draws(using="draws"))}
     gaussian = None
     if found.gaussian is not None:
         gaussian = score_gaussian(target, reference, found.gaussian)
