@@ -13,7 +13,7 @@ import numpy as np
 
 from fedstein.data.frame_encoding import FrameOptions
 from fedstein.data.passed import Columns, read_clients, read_rows
-from fedstein.data.passed_dataset import as_dataset, standardised
+from fedstein.data.passed_dataset import as_dataset, refuse_others, standardised
 from fedstein.data.scaling import scaling_of
 from fedstein.errors import InputError
 from fedstein.federation import protocol
@@ -105,9 +105,11 @@ def fit(
     layers = gather(settings or {}, flat, model, passed.columns, out is not None, scale)
     task = own.task if own is not None else MODELS[str(model)].task
     dataset, labels = as_dataset(passed, held, task, own.classes if own is not None else None, precision)
+    counts = (own.target if own is not None else MODELS[str(model)].traits.target) == "count"
+    if counts:
+        refuse_others(dataset, passed.called())
     if scale:
-        counts = own.target if own is not None else MODELS[str(model)].traits.target
-        dataset = standardised(dataset, task == "regression" and counts != "count")
+        dataset = standardised(dataset, task == "regression" and not counts)
     facts = Facts(dataset.task, dataset.classes, len(passed.rows), features=dataset.train_x.shape[1])
     if own is not None:
         check_model(own, dataset.train_x, dataset.train_y, thorough=False)

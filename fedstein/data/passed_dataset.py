@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedstein.data.counts import refuse_no_counts
 from fedstein.data.dataset import Dataset, scaled, validate
 from fedstein.data.frames import no_value
 from fedstein.data.label_coding import Label, code_labels, coded, label_kind
@@ -65,6 +66,21 @@ def as_dataset(
         encoding=encoding,
     )
     return validate(dataset, tested=test is not None), labels
+
+
+def refuse_others(dataset: Dataset, called: Sequence[str]) -> None:
+    """Refuse targets that are not counts, client by client.
+
+    Args:
+        dataset: What ``as_dataset`` made.
+        called: What messages call each client.
+
+    Raises:
+        InputError: A target is no whole number from 0.
+    """
+    for name, (_, y) in zip(called, rows_by_client(dataset), strict=True):
+        refuse_no_counts(y, name)
+    refuse_no_counts(dataset.test_y, "test")
 
 
 def standardised(dataset: Dataset, target: bool) -> Dataset:

@@ -121,9 +121,7 @@ class Model(NamedTuple):
     parameter_names: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None  # names of features -> d names
     # N x d -> the variables of the user's own model by name, each with N on the first axis, where theta is a transform
     constrain: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None
-    units: Units | None = (
-        None  # how to give parameters in the units of rows that were standardised; None: there is no way
-    )
+    units: Units | None = None  # how to give parameters in the units of rows that were standardised
 
     @property
     def dim(self) -> int:
