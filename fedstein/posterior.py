@@ -237,8 +237,8 @@ class Posterior(PosteriorTools):
             sampled = self.sample()
             problems = [*self.doubts, *sampled.problems]
             return summarise_draws(draws, self.names, using, sampled.diagnostics, problems, note)
-        problems = self.doubts if using == "gaussian" else [NO_SITES]
-        return summarise_draws(draws, self.names, using, None, problems, about)
+        reasons = self.doubts if using == "gaussian" else [NO_SITES]
+        return summarise_draws(draws, self.names, using, None, reasons, about)
 
     def chains(self, using: str | None = None) -> np.ndarray:
         """Draws with an axis for chains, as MCMC diagnostics want them.
