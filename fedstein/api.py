@@ -306,8 +306,8 @@ def frame_options(settings: Mapping[str, Any], flat: Mapping[str, Any]) -> Frame
 
 
 NOT_HERE = {
-    "data": "the rows are what you pass, and standardise=False leaves them as they are; data.features, drop, categories, "
-    "missing and coding are for DataFrames",
+    "data": "the rows are what you pass, and standardise=False leaves them as they are; data.features, drop, "
+    "categories, missing and coding are for DataFrames",
     "partition": "the clients are what you pass",
     "engine": "it runs in this process; set threads with the environment variable NPROC before JAX starts, and the "
     "precision with JAX's x64 flag",
