@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ def _read_parquet(path: Path, wanted: Wanted) -> Table:
     if not used:
         return Table(path.name, {}, "", (), None, rows)
     chosen = wanted._replace(target=target, features=names, drop=())._asdict()
-    return table_of(path.name, columns, **chosen)
+    return replace(table_of(path.name, columns, **chosen), dropped=frozenset(wanted.drop) & set(header))
 
 
 def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
@@ -185,6 +186,7 @@ def _read_npz(path: Path, wanted: Wanted) -> Table:
         clients=texts(arrays[owner]) if target and owner in arrays else None,
         rows=len(x),
         named=named,
+        dropped=frozenset(wanted.drop) & set(header),
     )
     refuse_blanks(table, arrays, [target] * bool(target) + [owner] * (table.clients is not None))
     refuse_nameless_clients(table, owner)

@@ -37,6 +37,7 @@ class Table:
         lines: The line that each row ends on (CSV).
         named: False for an NPZ file without feature_names, whose columns are identified by position.
         categorical: Features whose type says that they are categories, whatever their values look like.
+        dropped: The columns that are there and were left out.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Table:
     lines: Sequence[int] | None = None
     named: bool = True
     categorical: frozenset[str] = field(default_factory=frozenset)
+    dropped: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -147,6 +149,7 @@ def table_of(
         rows=rows,
         lines=lines,
         categorical=categorical & set(names),
+        dropped=frozenset(drop) & set(header),
     )
     refuse_blanks(table, columns, [target] * bool(target) + [client or ""] * bool(client))
     refuse_nameless_clients(table, client or "")
@@ -194,10 +197,6 @@ def choose_columns(
             raise InputError(f"{name}: {both[0]!r} is in data.{key} and is data.{role} too; remove it from one of them")
     if twice := [each for each in drop if each in (features or ())]:
         raise InputError(f"{name}: {twice[0]!r} is in data.features and in data.drop; remove it from one of them")
-    if unknown := [each for each in drop if each not in header]:
-        raise InputError(
-            f"{name}: expected columns to drop that are there, got {listed(unknown)}; the columns are {listed(header)}"
-        )
     names = tuple(each for each in header if each not in (target, client, *drop))
     if not names:
         raise InputError(f"{name}: expected rows and feature columns, got 0 features besides target and client")

@@ -84,7 +84,7 @@ def load_file(
         known = label_names if task == "classification" else None
         test_raw = encoding.encode(held_out)
         test_y = known_targets(held_out, known, "remove the row or add such rows to the training file")
-    name = tables[0].name if len(tables) == 1 else f"{len(tables)} files"
+    name = _called(tables)
     if len(train_raw) == 0 or len(test_raw) == 0:
         raise InputError(
             f"{name}: expected training and test rows, got {len(train_raw)} and {len(test_raw)}; "
@@ -157,7 +157,18 @@ def _read_tables(
             )
         target = table.target_name  # what the first file's last column is called, all others must have
         tables.append(table)
+    there = frozenset[str]().union(*(table.dropped for table in tables))
+    if unknown := [name for name in drop if name not in there]:
+        raise InputError(
+            f"{_called(tables)}: expected columns to drop that are there, got {listed(unknown)}; the other columns are "
+            f"{listed(tables[0].feature_names)}"
+        )
     return tables
+
+
+def _called(tables: Sequence[Table]) -> str:
+    """What messages call the rows."""
+    return tables[0].name if len(tables) == 1 else f"{len(tables)} files"
 
 
 def _read_test(path: str | Path | None, files: Sequence[Path], target: str, names: Sequence[str]) -> Table | None:
@@ -218,7 +229,7 @@ def _encoding(
             f"data.categories: expected names of feature columns, got {unknown[0]!r}; the features are {listed(names)}"
         )
     parts = [count_columns(table, names, categories=categories) for table in tables]
-    where = tables[0].name if len(tables) == 1 else f"{len(tables)} files"
+    where = _called(tables)
     total, filling = add_counts(parts), None
     refuse_identifiers(total, features or (), categories, where)
     if missing is None:

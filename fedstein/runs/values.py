@@ -59,7 +59,8 @@ def sentence(error: ValidationError, section: str = "") -> str:
         The key, what was expected and what was got.
     """
     first = error.errors()[0]
-    where = ".".join(str(part) for part in ((section,) if section else ()) + first["loc"])
+    parts = [str(part) for part in first["loc"] if "[" not in str(part)]  # what pydantic calls a member of a union
+    where = ".".join([*([section] if section else []), *parts])
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     expected = first["msg"][0].lower() + first["msg"][1:]

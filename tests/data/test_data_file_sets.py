@@ -121,6 +121,7 @@ def test_refusals(files: list[Path], tmp_path: Path) -> None:
     refused([*files, other], r"west.csv: expected a column 'dose', which north.csv has, .*data.drop")
     refused([other, *files], r"west.csv: expected a column 'dose', which north.csv has")
     refused([*files, other], r"west.csv: expected columns that are missing: dose", features=["age", "dose"])
+    assert data.load("file", path=[*files, other], drop=["dose"]).feature_names == ("age", "sex=f", "sex=m")
     refused([*files, files[0]], "twice")
     refused([], "an empty list")
     refused(str(tmp_path / "more" / "*.npz"), "files that match")
