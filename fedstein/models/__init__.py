@@ -9,6 +9,7 @@ from fedstein.models.from_equinox import from_equinox
 from fedstein.models.from_flax import from_flax
 from fedstein.models.from_numpyro import from_numpyro
 from fedstein.models.from_pytree import from_pytree
+from fedstein.models.from_torch import from_torch
 from fedstein.models.linear_regression import LINEAR, linear_regression
 from fedstein.models.negative_binomial_regression import NEGATIVE_BINOMIAL, negative_binomial_regression
 from fedstein.models.poisson_regression import POISSON, poisson_regression
@@ -54,6 +55,7 @@ __all__ = [
     "from_flax",
     "from_numpyro",
     "from_pytree",
+    "from_torch",
     "join",
     "linear_regression",
     "negative_binomial_regression",
