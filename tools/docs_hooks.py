@@ -16,6 +16,7 @@ SINGLE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples/README.md",
     "examples/flower/README.md": "examples/flower/README.md",
 }
 FOLDERS = ("experiments", "benchmarks")
