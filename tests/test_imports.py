@@ -43,7 +43,7 @@ RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 ALLOWED: frozenset[tuple[str, str]] = frozenset()
 
 # Third-party packages that only one of our packages may import.
-ONLY_IN = {"matplotlib": "report", "flwr": "flower", "typer": "cli"}
+ONLY_IN = {"matplotlib": "report", "starlette": "report", "uvicorn": "report", "flwr": "flower", "typer": "cli"}
 
 
 class Import(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from fedstein.report.client_evaluation import clients
 from fedstein.report.groups import Group
 from fedstein.report.nuts_distance import distances
 from fedstein.report.summary import Summary
+from fedstein.report.view_figures import VIEW_FIGURES
 from fedstein.report.views.calibration import sparse
 
 NAMES = {"accuracy": "Accuracy", "rmse": "RMSE", "nll": "NLL (nats)"}
@@ -48,10 +49,26 @@ def draw(summary: Summary) -> list[RenderedFigure]:
     Returns:
         The figures in the order of ``FIGURES``.
     """
+    return _rendered(FIGURES, summary)
+
+
+def draw_run(run: dict[str, Any]) -> list[RenderedFigure]:
+    """Draw the figures of a single run.
+
+    Args:
+        run: The entry of the run in the views.
+
+    Returns:
+        The figures in the order of ``VIEW_FIGURES``.
+    """
+    return _rendered(VIEW_FIGURES, run)
+
+
+def _rendered(makers: Mapping[str, Callable[[Any], Figure | None]], source: Any) -> list[RenderedFigure]:
     rendered = []
     with style.style(style.ON_PAPER):
-        for name, make in FIGURES.items():
-            fig = make(summary)
+        for name, make in makers.items():
+            fig = make(source)
             if fig is not None:
                 made = style.as_files(fig)
                 rendered.append(RenderedFigure(name, made["png"], made["svg"].decode(), made["pdf"]))
@@ -284,5 +301,5 @@ def _reliability_panel(diagram: Axes, strip: Axes, bins: list[dict[str, Any]], c
     diagram.set(xlim=(0, 1), ylim=(0, 1))
     diagram.tick_params(labelbottom=False)
     diagram.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    strip.yaxis.set_major_locator(MaxNLocator(nbins=2, prune=None))
+    strip.yaxis.set_major_locator(MaxNLocator(nbins=2, steps=[1, 2, 5, 10]))
     strip.set_xlabel("Confidence")

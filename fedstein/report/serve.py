@@ -171,13 +171,12 @@ def serve(root: Path, host: str, port: int | None, on_start: Callable[[str], Non
         import uvicorn
     except ImportError:
         raise InputError("fedstein ui needs Starlette and uvicorn: pip install 'fedstein[ui]'") from None
-    listening = _listen(host, port)
-    token, number = kept_token(), listening.getsockname()[1]
+    token = kept_token()
     hosts = LOOPBACK if host in LOOPBACK else (*LOOPBACK, host) if host not in ("0.0.0.0", "::") else ("*",)
     config = uvicorn.Config(build_app(root, token, hosts), log_level="warning", timeout_graceful_shutdown=1)
-    shown = f"[{host}]" if ":" in host else host
-    on_start(f"http://{shown}:{number}/?token={token}")
-    with listening:
+    with _listen(host, port) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        on_start(f"http://{shown}:{listening.getsockname()[1]}/?token={token}")
         uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from fedstein.errors import InputError
 from fedstein.files import write_bytes
-from fedstein.report.figures import FIGURES, RenderedFigure, draw
+from fedstein.report.figures import FIGURES, RenderedFigure, draw, draw_run
 from fedstein.report.find import find_runs
 from fedstein.report.html import CAPTIONS, SEVERAL_SEEDS, render
 from fedstein.report.load import load_run
 from fedstein.report.methods import caption, methods
 from fedstein.report.summary import Summary, group_row, seed_row, summarise
 from fedstein.report.tables import Row
+from fedstein.report.view_figures import VIEW_CAPTIONS, VIEW_FIGURES
 from fedstein.report.views.build import folder_names, views
 
 
@@ -61,6 +62,12 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     paragraph, bibtex = methods(summary)
     shown = views([run.path for run in summary.runs])
     page = render(summary, rows, figures, shown, paragraph, bibtex)
+    captions = _captions(summary, figures)
+    first = shown["runs"][0]
+    single = draw_run(first)
+    figures += single
+    of = f"Run {first['id']}, seed {first['seed']}."
+    captions += "".join(f"\n**{f.name}**: {caption(VIEW_CAPTIONS[f.name], summary, of)}\n" for f in single)
     try:
         (folder / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -69,10 +76,10 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     for figure in figures:
         for ending, content in ((".png", figure.png), (".svg", figure.svg.encode()), (".pdf", figure.pdf)):
             written.append(_write(folder / "figures" / f"{figure.name}{ending}", content))
-    for stale in FIGURES.keys() - {figure.name for figure in figures}:
+    for stale in (FIGURES.keys() | VIEW_FIGURES.keys()) - {figure.name for figure in figures}:
         for ending in (".png", ".svg", ".pdf"):
             (folder / "figures" / f"{stale}{ending}").unlink(missing_ok=True)
-    _write(folder / "figures" / "captions.md", _captions(summary, figures).encode())
+    _write(folder / "figures" / "captions.md", captions.encode())
     _write(folder / "methods.md", f"{paragraph}\n".encode())
     _write(folder / "references.bib", bibtex.encode())
     return ReportResult(

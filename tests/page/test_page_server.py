@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,10 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
         taken.listen()
         with pytest.raises(InputError, match=r"to be free.*--port"):
             serve(tmp_path, "127.0.0.1", taken.getsockname()[1], print)
+
+
+@pytest.mark.parametrize("lacking", ["starlette.applications", "uvicorn"])
+def test_without_the_extra_the_message_names_it(tmp_path: Path, monkeypatch, lacking: str) -> None:
+    monkeypatch.setitem(sys.modules, lacking, None)  # as if it were not installed
+    with pytest.raises(InputError, match=r"fedstein\[ui\]"):
+        serve(tmp_path, "127.0.0.1", None, lambda address: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from fedstein.errors import InputError
+from fedstein.report import load_run, summarise, view_figures
 from fedstein.report.follow import FollowedRun, walk_runs
+from fedstein.report.methods import methods
 from fedstein.report.views.build import views, views_of
 from fedstein.report.views.details import details
 from fedstein.report.views.points import POINTS, bucketed, short, step
@@ -229,3 +232,31 @@ def test_details_of_an_old_folder_say_what_is_missing(make_run, tmp_path: Path) 
     assert set(found) == {"forest", "particles", "rows", "clients"}
     assert all("missing" in view for view in found.values())
     assert str(tmp_path) not in json.dumps(found)
+
+
+def test_paper_figures_of_a_run_show_its_views(make_run) -> None:
+    run = views(with_law(make_run("a", {"rounds": 50}, stop=50)), posterior=False)["runs"][0]
+    drawn = view_figures.probabilities(run)
+    image = drawn.axes[0].images[0].get_array()
+    np.testing.assert_allclose(np.asarray(image), run["heat_map"]["probability"])
+    assert len(drawn.axes[0].lines[0].get_xdata()) == 50  # one pick in each round
+    assert view_figures.forest(run) is None
+    series = [
+        {"label": "federated", "mean": [1.0, 2.0], "low": [0.5, 1.0], "high": [1.5, 3.0]},
+        {"label": "pooled", "mean": [1.1, 2.1], "low": [0.6, 1.1], "high": [1.6, 3.1]},
+    ]
+    run["details"] = {"forest": {"names": ["age", "dose"], "series": series, "units": "raw"}}
+    ax = view_figures.forest(run).axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["age", "dose"]
+    assert ax.collections[1].get_segments()[1][:, 0].tolist() == [1.1, 3.1]
+
+
+def test_the_paragraph_on_methods_cites_what_was_used(make_run) -> None:
+    folders = [make_run("a"), make_run("b", {"selection.kind": "round_robin"})]
+    paragraph, bibtex = methods(summarise([load_run(folder) for folder in folders]))
+    assert "30 clients" in paragraph
+    assert "1 seed (0)" in paragraph
+    cited = set(re.findall(r"\w+\d{4}\w+", paragraph))
+    assert cited == set(re.findall(r"@\w+\{(\w+),", bibtex))
+    assert {"blackard1999comparative", "yang2023client", "kassab2022federated", "liu2016kernelized"} <= cited
+    assert "hoffman2014nuts" not in cited  # nobody ran fedstein reference

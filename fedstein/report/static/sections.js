@@ -228,7 +228,7 @@
     const entry = card("view-forest", "Coefficients with 90% intervals"), view = detail("forest");
     show(entry, view, () => {
       const series = view.series.map((s) => ({ label: s.label, mid: s.mean, low: s.low, high: s.high }));
-      rangeCard(entry, view, "forest", view.names, series, view.units === "standardised" ? "Coefficient (of a standardised feature)" : "Coefficient", true, `Forest plot of ${view.names.length} coefficients`);
+      rangeCard(entry, view, "forest", view.names, series, view.units === "standardised" ? "Coefficient (features are standardised)" : "Coefficient", true, `Forest plot of ${view.names.length} coefficients`);
       entry.caption.textContent = [`Posterior mean and central 90% interval: ${view.series.map((s) => s.label).join(" and ")}.`, ...view.notes].join(" ");
       setTable(entry, () => table(["Coefficient", ...view.series.flatMap((s) => [s.label + ", mean", "5%", "95%"])], view.names.map((name, k) => [name, ...view.series.flatMap((s) => [number(s.mean[k]), number(s.low[k]), number(s.high[k])])])));
     });

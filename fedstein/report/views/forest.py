@@ -18,11 +18,10 @@ MOST, NAMED = 60, 400
 GAUSSIAN = (
     "The intervals are those of the site Gaussian. fedstein summary draws from the posterior and keeps the draws."
 )
-Interval = tuple[float, float, float]
 
 
 def forest(run: FollowedRun) -> dict[str, Any]:
-    """Mean and central 90% interval of each parameter, the largest |mean| / sd first where there are many.
+    """Mean and central 90% interval of each parameter; where there are many, of those furthest from zero.
 
     Args:
         run: A finished run.
