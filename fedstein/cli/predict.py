@@ -38,7 +38,7 @@ def predict_file(path: Path, file: Path, out: Path | None, posterior: str | None
         posterior = "draws" if (path / WEIGHTED).is_file() else "particles"
     if draws is not None and posterior == "particles":
         raise InputError(
-            "--draws goes with --posterior draws or gaussian; with --posterior particles every particle is used"
+            "--draws goes with --posterior gaussian or draws; with --posterior particles every particle is used"
         )
     if posterior == "gaussian":
         folder.read_gaussian()  # a run without one is refused with the remedy before any row is read
