@@ -55,7 +55,7 @@ def main() -> None:
             one = opened(browser, address, ["cov-ksd-0"], 1000, 900)
             shot(one, "page-picks", "#view-heat")
             shot(one, "page-forest", "#view-forest")
-            shot(opened(browser, address, ["digits"], 1000, 900), "page-rows", "#view-rows")
+            shot(opened(browser, address, ["digits"], 1500, 900), "page-rows", "#view-rows")
             shot(opened(browser, address, ["digits"], 400, 860, "dark"), "page-phone")
             browser.close()
         server.terminate()

@@ -270,7 +270,7 @@
         if (row.features) item.append(h("span", { class: "small", text: row.features.slice(0, 4).map(([name, value, sd]) => `${name} ${number(value)}${sd === null ? "" : ` (${sd > 0 ? "+" : "−"}${number(Math.abs(sd), 2)} sd)`}`).join("; ") }));
         return item;
       })));
-      entry.caption.textContent = `The ${view.rows.length} of ${view.scanned.toLocaleString("en")} test rows (of ${view.of.toLocaleString("en")}, evenly spaced) with the highest epistemic ${view.task === "classification" ? "entropy: the mutual information of label and parameter over " + view.particles + " particles, in nats" : "standard deviation over " + view.particles + " particles"}; the median row has ${number(view.median, 2)}.`;
+      entry.caption.textContent = `The ${view.rows.length} of ${view.scanned.toLocaleString("en")} test rows${view.scanned < view.of ? ` (of ${view.of.toLocaleString("en")}, evenly spaced)` : ""} with the highest epistemic ${view.task === "classification" ? "entropy: the mutual information of label and parameter over " + view.particles + " particles, in nats" : "standard deviation over " + view.particles + " particles"}; the median row has ${number(view.median, 2)}.`;
       setTable(entry, null);
     });
   }
