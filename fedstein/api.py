@@ -18,6 +18,7 @@ from fedstein.data.scaling import scaling_of
 from fedstein.errors import InputError
 from fedstein.federation import protocol
 from fedstein.models import MODELS, Model, ModelTraits, check_model
+from fedstein.models.input_shapes import flat_clients
 from fedstein.posterior import Posterior, load
 from fedstein.progress import show_progress
 from fedstein.runs import runner
@@ -98,9 +99,12 @@ def fit(
     check_callbacks(callbacks)
     if out is not None:
         refuse_used(Path(out))
+    own = model if isinstance(model, Model) else None
+    if own is not None:
+        clients = flat_clients(own, clients)
+        test = flat_clients(own, [test])[0]
     passed = read_clients(clients, target, client, precision, frame_options(settings or {}, flat))
     held = None if test is None else read_rows(test, passed.columns, "test", precision)
-    own = model if isinstance(model, Model) else None
     scale = own is None if standardise is None else standardise
     layers = gather(settings or {}, flat, model, passed.columns, out is not None, scale)
     task = own.task if own is not None else MODELS[str(model)].task

@@ -24,6 +24,7 @@ from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
 from fedstein.inference.summary import Summary
 from fedstein.models import Model
+from fedstein.models.input_shapes import flat_rows
 from fedstein.models.pickling import packed_model, unpacked_model
 from fedstein.models.units import in_own_units
 from fedstein.runs.build import build_model
@@ -311,7 +312,7 @@ class PosteriorTools:
 
     def _rows(self, x: Any) -> np.ndarray:
         """Rows as the model takes them."""
-        precision = np.dtype(jnp.result_type(float))
+        x, precision = flat_rows(self.model, x, "x"), np.dtype(jnp.result_type(float))
         passed = self.config.data.name == "file" and not self.config.data.path  # to fit, which casts first
         if is_frame(x):  # others are scaled in float64, so that large numbers keep their differences
             wide = np.float64 if self.scaling is not None and not passed else precision

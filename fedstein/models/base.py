@@ -119,6 +119,7 @@ class Model(NamedTuple):
     # blocks, x, y, row weights -> N means and N standard deviations of the client's own effect; they stay on the client
     client_effect: Callable[[Blocks, Array, Array, Array], tuple[Array, Array]] | None = None
     parameter_names: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None  # names of features -> d names
+    input_shape: tuple[int, ...] = ()  # of one row, where it is an image or a sequence; rows are stored flat
     # N x d -> the variables of the user's own model by name, each with N on the first axis, where theta is a transform
     constrain: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None
     units: Units | None = None  # how to give parameters in the units of rows that were standardised

@@ -46,8 +46,8 @@ def from_pytree(
             scales.
         likelihood: ``"categorical"`` (an output a class), or, with one output, ``"bernoulli"`` (its logit),
             ``"gaussian"`` (its mean) or ``"poisson"`` (its log rate).
-        input_shape: The shape of one row, such as ``(28, 28, 1)`` for images or ``(50, 8)`` for sequences. Rows reach
-            ``fedstein.fit`` flattened, ``x.reshape(len(x), -1)``, and ``apply`` in this shape.
+        input_shape: The shape of one row, such as ``(28, 28, 1)`` for images or ``(50, 8)`` for sequences. Pass
+            them to ``fedstein.fit`` in this shape or flattened, ``x.reshape(len(x), -1)``.
         prior_scale: The standard deviation of the Gaussian prior of every parameter: a number, or a pytree of numbers
             whose structure is that of ``params`` or a prefix of it.
         init: ``init(key)`` draws the parameters of one initial particle. Without it, each array of a particle is normal
@@ -156,6 +156,7 @@ def from_pytree(
         diagonal_curvature=diagonal_curvature,
         full_curvature=full_curvature,
         features=math.prod(shape),
+        input_shape=shape if len(shape) > 1 else (),
         classes=classes,
         likelihood=family.family,
         sample=sample,

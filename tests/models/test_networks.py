@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import Array
 
+import fedstein
 from fedstein import models
 from fedstein.errors import InputError
 from fedstein.models.convolutions import as_products
@@ -177,6 +178,26 @@ def test_convolutions_as_products_are_convolutions(shape: Any, kernel: Any, numb
     got, expected = both(as_products(network)), both(network)
     for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_images_may_be_passed_in_their_shape() -> None:
+    """The same posterior as from flattened rows; channels in another place are refused."""
+
+    def network(params: Any, x: Array) -> Array:
+        return jnp.einsum("rhwc,hwco->ro", x, params)
+
+    model = models.from_pytree(network, jnp.ones((2, 3, 1, 2)), likelihood="categorical", input_shape=(2, 3, 1))
+    images, labels = RNG.normal(size=(8, 2, 3, 1)).astype(np.float32), np.arange(8) % 2
+    flat = images.reshape(8, -1)
+    given: dict[str, Any] = {"rounds": 1, "algorithm__particles": 2, "sites__settle": False}
+    shaped = fedstein.fit(model, [(images, labels)], test=(images, labels), **given)
+    known = fedstein.fit(model, {"client 0": (flat, labels)}, test=(flat, labels), **given)
+    np.testing.assert_array_equal(shaped.particles, known.particles)
+    np.testing.assert_array_equal(shaped.predict(images), known.predict(flat))
+    with pytest.raises(InputError, match=r"client 0: x: .* rows of shape \(2, 3, 1\), got shape \(8, 1, 2, 3\)"):
+        fedstein.fit(model, [(images.reshape(8, 1, 2, 3), labels)], **given)
+    with pytest.raises(InputError, match=r"rows of shape \(2, 3, 1\), got shape \(8, 1, 2, 3\)"):
+        shaped.predict(images.reshape(8, 1, 2, 3))
 
 
 def test_tokens_reach_the_network_as_integers() -> None:
