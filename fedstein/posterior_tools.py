@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -180,7 +181,7 @@ class PosteriorTools:
 
         Returns:
             A pandas DataFrame with the names of the parameters as index; its ``attrs`` have ``using``, ``problems`` and
-            ``note``. Without pandas, what ``table`` returns. ``table`` also says in words whether to trust the numbers.
+            ``note``. Where there are problems, a warning says so. Without pandas, what ``table`` returns.
 
         Raises:
             InputError: There is no such posterior.
@@ -191,6 +192,8 @@ class PosteriorTools:
         except InputError:
             return found
         frame.attrs.update(using=found.using, problems=found.problems, note=found.note)
+        if found.problems:  # a DataFrame shows numbers alone
+            warnings.warn(f"intervals of summary() are not to be trusted: {' '.join(found.problems)}", stacklevel=2)
         return frame
 
     def to_arviz(self, x: Any = None, y: Any = None, using: str | None = None, seed: int = 0) -> Any:

@@ -53,13 +53,20 @@ def regressed():
 
 
 def test_a_summary_is_a_frame_with_pandas_and_a_table_without(classified, monkeypatch):
-    frame = classified.summary()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        frame = classified.summary()
     assert list(frame.columns) == list(COLUMNS[1:])
     assert list(frame.index) == ["age", "dose", "intercept", "log xi"]
     assert frame.attrs["using"] == classified.table().using
     assert frame.loc["dose", "mean"] == classified.table()[1]["mean"]
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert classified.summary()[1]["name"] == "dose"
+
+
+def test_a_frame_of_numbers_that_are_not_to_be_trusted_comes_with_a_warning():
+    with pytest.warns(UserWarning, match=r"not to be trusted: .*never trained"):
+        fedstein.fit(plane(), numbers(), **{**SMALL, "rounds": 1}).summary("gaussian")
 
 
 def test_notebooks_show_a_few_facts_and_make_no_draws():
@@ -159,7 +166,7 @@ def test_arviz_gets_every_group_with_names(classified):
     table = (
         az.summary(data, kind="all", round_to="none") if az.__version__ >= "1" else az.summary(data, round_to="none")
     )
-    assert table.loc["theta[dose]", "mean"] == pytest.approx(classified.summary().loc["dose", "mean"], abs=1e-6)
+    assert table.loc["theta[dose]", "mean"] == pytest.approx(classified.table()[1]["mean"], abs=1e-6)
     np.testing.assert_array_equal(data.observed_data["ill"].values, (rows["ill"] == "yes").to_numpy(int))
     loo = az.loo(data)
     pointwise = np.asarray(data.log_likelihood["ill"]).reshape(4000, 40)

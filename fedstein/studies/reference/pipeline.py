@@ -21,7 +21,7 @@ from fedstein.files import pack, unpack, write_bytes, write_json
 from fedstein.posterior import load
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config
-from fedstein.runs.federate import expects_counts, load_dataset, split_rows
+from fedstein.runs.federate import expects_counts, load_dataset, split_rows, was_passed
 from fedstein.runs.folder import RunFolder
 from fedstein.studies.reference.compare import pool
 from fedstein.studies.reference.distance import weights_of
@@ -79,9 +79,10 @@ def group_runs(runs: Sequence[Finished], sampler: Sampler) -> list[Group]:
     groups: dict[str, Group] = {}
     for run in runs:
         raw = run.config.to_dict()
-        source = f"{run.config.data.model_dump_json()} {expects_counts(raw)}"
+        passed = was_passed(run.config)  # to fedstein.fit: the folder itself has the rows
+        source = f"{run.config.data.model_dump_json()} {expects_counts(raw)} {run.folder.path if passed else ''}"
         if source not in datasets:
-            datasets[source] = load_dataset(raw)
+            datasets[source] = run.folder.dataset(run.config) if passed else load_dataset(raw)
         run.folder.check_data(datasets[source])
         if run.config.algorithm.particles < 2:
             kind = run.config.algorithm.kind
