@@ -18,7 +18,13 @@ from fedstein.runs.sections import FAMILIES, SECTIONS, all_classes
 
 STORED = json.loads((Path(__file__).parent / "resolved_configs.json").read_text())
 # keys that did not exist then
-LATER = {"channel.codec", "algorithm.kernel", "evaluate.metrics", "partition.order", "sites.expand"}
+LATER = {
+    *(f"channel.{key}" for key in ("codec", "assignment", "broadcast", "report", "update")),
+    "algorithm.kernel",
+    "evaluate.metrics",
+    "partition.order",
+    "sites.expand",
+}
 
 
 def named(case: dict) -> str:
