@@ -195,7 +195,9 @@ def selection(summary: Summary) -> Figure | None:
         ax.bar(np.arange(clients), mean, width=0.75, color=style.colour(i))
         if len(group.runs) > 1:
             ax.vlines(np.arange(clients), counts.min(axis=0), counts.max(axis=0), color=style.MUTED, linewidth=1.1)
-        ax.axhline(mean.mean(), color=style.INK, linestyle=UNIFORM, linewidth=1.1)
+        barred = group.config.get("selection.barred") or ()
+        uniform = np.mean([value for client, value in enumerate(mean) if client not in barred])
+        ax.axhline(uniform, color=style.INK, linestyle=UNIFORM, linewidth=1.1)
         ax.set_title(group.label)
         ax.set_xlim(-0.8, clients - 0.2)
         ax.grid(visible=False, axis="x")
