@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 from fedstein.cli.app import app
 from fedstein.data.holdout import share_out
 from fedstein.errors import FedsteinError, InputError
+from fedstein.flower.messages import Envelope, InvalidMessage
 from fedstein.flower.node import rows
+from fedstein.flower.server.columns import read_counts
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 
@@ -321,3 +323,19 @@ def test_text_that_is_not_named_as_a_category_is_refused(fleet: Fleet, tmp_path:
         fleet.run(raw(data={**about, "fill": {"dose": 1.0}}), tmp_path / "run")
     with pytest.raises(InputError, match="got 'weight'; the features are age, sex, ward, dose"):
         fleet.run(raw(data={**about, "categories": ["weight"]}), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("missing", -1), ("rows", 1.5), ("rows", True), ("total", None), ("names", {"f": "many"}), ("further", 1)],
+)
+def test_counts_that_no_node_would_send_are_refused(key: str, value: Any) -> None:
+    counts = {"rows": 2, "missing": 0, "numbers": 2, "integers": 2, "total": 3.0, "most": 2, "different": True}
+    counts |= {"categorical": False, "many": False, "names": {}}
+    sound = Envelope({"columns": json.dumps([{"age": counts}, {"age": counts}])}, {})
+    assert read_counts(sound, ["age"])[0]["age"].rows == 2
+    odd = Envelope({"columns": json.dumps([{"age": counts}, {"age": {**counts, key: value}}])}, {})
+    with pytest.raises(InvalidMessage, match="expected counts of columns from a node"):
+        read_counts(odd, ["age"])
+    with pytest.raises(InvalidMessage, match="expected counts of columns from a node"):
+        read_counts(sound, ["age", "dose"])
