@@ -15,7 +15,11 @@ import pytest
 from page.conftest import FEDSTEIN, drawn_charts, serious_findings, sticks_out, until
 from small_run import SMALL_RUN
 
+from fedstein import load
 from fedstein.report import write_report
+from fedstein.report.views import views
+from fedstein.runs.federate import split_rows
+from fedstein.runs.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 WIDTHS = (1280, 800, 400)
@@ -66,6 +70,33 @@ def test_the_report_needs_nothing_else_and_fits_every_width(made_up, new_page, r
     slider.focus()
     page.keyboard.press("ArrowLeft")
     assert page.locator("#view-particles output").inner_text() != before
+
+
+def test_rows_and_clients_are_scored_as_the_definitions_say(real_run: Path) -> None:
+    shown = views(real_run)["runs"][0]["details"]
+    posterior = load(real_run)
+    folder, config = RunFolder.open(real_run)
+    dataset = folder.dataset(config)
+    index = np.linspace(0, len(dataset.test_x) - 1, 1000).round().astype(int)
+    weights = posterior.particles[:, :-1].astype(np.float64)  # the last column is log xi
+
+    def probability(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-posterior.model.prepare(x) @ weights.T))  # rows x particles
+
+    def entropy(p: np.ndarray) -> np.ndarray:
+        return -(p * np.log(p) + (1 - p) * np.log(1 - p))
+
+    each = probability(dataset.test_x[index])
+    mutual = entropy(each.mean(axis=1)) - entropy(each).mean(axis=1)
+    best = int(mutual.argmax())
+    top = shown["rows"]["rows"][0]
+    assert top["row"] == index[best]
+    assert top["epistemic"] == pytest.approx(mutual[best], rel=1e-2)
+    scores = dict(zip(shown["clients"]["clients"], shown["clients"]["score"], strict=True))
+    for client, rows in enumerate(split_rows(config, dataset)):
+        right = (probability(dataset.train_x[rows]).mean(axis=1) > 0.5) == dataset.train_y[rows]
+        assert scores[f"client-{client}"] == pytest.approx(right.mean(), abs=1e-4)
+    assert shown["particles"]["rounds"] == [1, 2, 3, 4, 5, 6]
 
 
 def test_compare_filter_and_choose_by_keyboard(made_up, new_page, serve, tmp_path: Path) -> None:

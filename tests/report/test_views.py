@@ -93,7 +93,7 @@ def test_selection_views_count_what_the_rounds_say(make_run) -> None:
     heat = run["heat_map"]
     assert heat["each"] == 2  # 120 rounds in at most 100 columns
     law = np.array([line["probabilities"] for line in lines])
-    np.testing.assert_allclose(np.array(heat["probability"]).T, law.reshape(60, 2, 30).mean(axis=1), rtol=5e-3)
+    np.testing.assert_allclose(np.array(heat["probability"]).T, law.reshape(60, 2, 30).mean(axis=1), atol=1e-6)
     assert sum(map(sum, heat["picks"])) == 120
     counts = np.bincount([line["selected"][0] for line in lines], minlength=30)
     assert [sum(row) for row in heat["picks"]] == counts.tolist()
@@ -260,3 +260,10 @@ def test_the_paragraph_on_methods_cites_what_was_used(make_run) -> None:
     assert cited == set(re.findall(r"@\w+\{(\w+),", bibtex))
     assert {"blackard1999comparative", "yang2023client", "kassab2022federated", "liu2016kernelized"} <= cited
     assert "hoffman2014nuts" not in cited  # nobody ran fedstein reference
+
+
+def test_among_many_runs_the_first_of_each_group_are_shown_in_detail(make_run) -> None:
+    folders = [make_run(f"{k}{s}", {"selection.kind": k, "seed": s}, stop=1) for k in ("ksd", "hip") for s in range(4)]
+    runs = views(folders)["runs"]
+    detailed = [run["id"] for run in runs if "many runs" not in run["details"]["forest"]["missing"]]
+    assert detailed == ["ksd0", "ksd1", "ksd2", "ksd3", "hip0", "hip1"]

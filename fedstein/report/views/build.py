@@ -11,11 +11,16 @@ from fedstein.errors import InputError
 from fedstein.report.follow import FollowedRun
 from fedstein.report.views.calibration import clients_evaluated, reliability
 from fedstein.report.views.curves import group_curves, headline, shown_metrics, sparkline
-from fedstein.report.views.details import details
+from fedstein.report.views.details import DETAILS, details
 from fedstein.report.views.grouping import group_followed
 from fedstein.report.views.selection import heat_map, incidents, reports, shares
 
 VERSION = 1
+DETAILED = 6  # runs of a report whose posteriors are shown: each takes seconds
+TOO_MANY = (
+    f"Among many runs, this is shown for {DETAILED}, the first of each group before others; fedstein ui, or a report "
+    "of this run alone, shows it."
+)
 HEADLINE = ("accuracy", "rmse", "nll", "ece")
 
 
@@ -25,7 +30,8 @@ def views(folders: str | Path | Sequence[str | Path], posterior: bool = True) ->
     Args:
         folders: One run folder or several. They may be unfinished, older or damaged; the dictionary says what is
             missing. Runs that differ only in the seed are shown together.
-        posterior: Whether to add the views that need the posterior and the data, which takes seconds.
+        posterior: Whether to add the views that need the posterior and the data, which takes seconds; for at most six
+            runs, the first of each group before others.
 
     Returns:
         A dictionary for ``json.dumps``. Its size depends on the number of runs and clients, not on that of rounds.
@@ -40,8 +46,11 @@ def views(folders: str | Path | Sequence[str | Path], posterior: bool = True) ->
     runs = [FollowedRun(path, name) for path, name in folder_names(paths).items()]
     found = views_of(runs)
     if posterior:
-        for entry, run in zip(found["runs"], runs, strict=True):
-            entry["details"] = details(run)
+        first = [group["runs"][0] for group in found["groups"]]
+        order = sorted(range(len(runs)), key=lambda i: runs[i].id not in first)  # sorted() is stable
+        for place, i in enumerate(order):
+            left_out = {name: {"missing": TOO_MANY} for name in DETAILS}
+            found["runs"][i]["details"] = details(runs[i]) if place < DETAILED else left_out
     return found
 
 

@@ -13,6 +13,7 @@ from fedstein.report.views.points import bucketed, short, shorts, step
 
 COLUMNS, CLIENTS = 100, 120  # of the heat map
 MARKED, LOGGED = 400, 300  # faults and events that are drawn and listed
+QUANTILES = (0.1, 0.5, 0.9)  # of reports
 NO_LAW = "This scheme has no selection probabilities; the map shows who was picked."
 NO_REPORTS = "No client was asked for a report: this scheme needs none."
 NOBODY = "No client has trained yet."
@@ -47,15 +48,17 @@ def heat_map(run: FollowedRun) -> dict[str, Any]:
         "clients": [names[i] for i in shown],
         "rounds": [[int(a), int(b)] for a, b in zip(first, last, strict=True)],
         "each": size,
-        "probability": None if means is None else [_thousandths(row) for row in means[shown]],
+        "probability": None if means is None else _rounded(means[shown]),
         "picks": picks[shown].tolist(),
         "fair": short(_fair(run)),
         "notes": [*([NO_LAW] if means is None else []), *notes],
     }
 
 
-def _thousandths(row: np.ndarray) -> list[float | None]:
-    return [None if np.isnan(value) else float(f"{value:.3g}") for value in row]
+def _rounded(law: np.ndarray) -> list[list[float | None]]:
+    """Probabilities with four digits more than a fair share needs; None where a client was no candidate."""
+    places = 4 + len(str(len(law)))
+    return [[None if value != value else value for value in row] for row in np.round(law, places).tolist()]
 
 
 def _fair(run: FollowedRun) -> float:
@@ -90,7 +93,10 @@ def reports(run: FollowedRun) -> dict[str, Any]:
     asked = np.flatnonzero(known.any(axis=0))
     if not len(asked):
         return {"missing": "No report arrived in the last quarter of the rounds."}
-    quantiles = np.stack([np.quantile(recent[known[:, i], i], (0.1, 0.5, 0.9)) for i in asked])
+    if known[:, asked].all():
+        quantiles = np.quantile(recent[:, asked], QUANTILES, axis=0).T
+    else:
+        quantiles = np.stack([np.quantile(recent[known[:, i], i], QUANTILES) for i in asked])
     order = np.argsort(-quantiles[:, 1], kind="stable")
     names, kind = run.names, run.section("selection").get("kind", "report")
     return {
