@@ -109,7 +109,7 @@ RULES: tuple[Rule, ...] = (
     Rule("partition.kind", always, lambda d: d.dataset.partition,
          "Every dataset has a partition that suits it; rows that name their clients keep them."),
     Rule("partition.clients", lambda d: d["partition.kind"] == "given",
-         lambda d: d.facts.clients or d.dataset.clients or 1,
+         lambda d: d.facts.clients or (d.dataset.clients if d.dataset.partition == "given" else 0) or 1,
          "The data says how many clients there are."),
     Rule("partition.clients", always, suggested_clients,
          "Every dataset has a number of clients that suits it; 10 where nothing is known."),
