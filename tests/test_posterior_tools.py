@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -284,3 +285,19 @@ def test_doubts_and_weighted_draws_are_saved_too(tmp_path):
     assert again.doubts == refined.doubts
     np.testing.assert_array_equal(again.draws(100), refined.draws(100))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(refined)).draws(100), refined.draws(100))
+
+
+def test_arviz_1_gets_groups_in_one_mapping(regressed, monkeypatch):
+    """ArviZ 1 takes the groups as one mapping and returns a tree; a stand-in shows what it is given."""
+    given = {}
+
+    def from_dict(data, *, coords, dims):
+        given.update(data=data, coords=coords, dims=dims)
+        return {"posterior": SimpleNamespace(attrs={})}
+
+    monkeypatch.setitem(sys.modules, "arviz", SimpleNamespace(__version__="1.0.0", from_dict=from_dict))
+    tree = regressed.to_arviz(*numbers()[0], using="particles")
+    assert set(given["data"]) == {"posterior", "posterior_predictive", "observed_data", "log_likelihood"}
+    assert given["dims"] == {"theta": ["parameter"], "y": ["row"]}
+    assert given["coords"]["parameter"] == list(regressed.names)
+    assert tree["posterior"].attrs["inference_library"] == "fedstein"
