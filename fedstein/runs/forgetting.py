@@ -28,7 +28,7 @@ from fedstein.runs.config import Config
 from fedstein.runs.federate import client_names, client_rows, serve
 from fedstein.runs.folder import RunFolder, refuse_used
 from fedstein.runs.kept_draws import write_sums
-from fedstein.runs.pruning import is_pruned, prune, restore
+from fedstein.runs.pruning import is_pruned, prune, pruned_clients, restore
 from fedstein.runs.runner import End, describe_conclusion, evaluate_conclusion, in_process, settling, summarise
 from fedstein.selection import ReportingSettings
 
@@ -91,7 +91,7 @@ def forget(
         template = server.engine.state_template
         if is_pruned(folder.path):
             note("the sites of the run were pruned: they are expanded anew at its last particles")
-            state = restore(folder, in_process(folder, config))
+            state = restore(folder, in_process(folder, config), without=client)
         else:
             state = checkpoint.read(
                 folder.checkpoint, config, server.program, config.partition.clients, empty, template
@@ -101,7 +101,8 @@ def forget(
                 f"{folder.path}: the checkpoint is of round {state.round}, rounds.jsonl has {len(records)}; "
                 "restore the folder"
             )
-        had_site, sites = client in state.sites, state.sites.without(client)
+        had_site = client in state.sites or client in pruned_clients(folder)
+        sites = state.sites.without(client)
         if not sites:
             raise InputError(f"no client but {client} has trained in {folder.path}: without it only the prior is left")
         if not had_site:

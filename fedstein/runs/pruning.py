@@ -99,12 +99,19 @@ def prune_run(path: Path, limit: int = LIMIT) -> int:
         return prune(folder, config, limit)
 
 
-def restore(folder: RunFolder, run: PreparedRun) -> RunState:
+def pruned_clients(folder: RunFolder) -> list[int]:
+    """The clients whose sites were pruned; none where the run was not pruned."""
+    path = folder.checkpoint / "manifest.json"
+    return list(read_json(path, "a checkpoint").get("pruned", ())) if path.is_file() else []
+
+
+def restore(folder: RunFolder, run: PreparedRun, without: int | None = None) -> RunState:
     """The state of a pruned run, with every site expanded anew at the last particles.
 
     Args:
         folder: The run folder.
         run: The run, ready to start.
+        without: A client whose site is left out, and whose rows are not used.
 
     Returns:
         The state to go on from.
@@ -131,6 +138,8 @@ def restore(folder: RunFolder, run: PreparedRun) -> RunState:
 
     sites = run.context.empty_sites()
     for client in manifest["pruned"]:
+        if client == without:
+            continue
         key = stream(program.seed, TRAIN, manifest["round"], client)
         sites = sites.replace({client: expand(key, particles, program.first_state, engine.shards[client])})
     server = {**{name: jnp.asarray(array) for name, array in kept.items()}, **site.sums.total(sites.accepted)}

@@ -57,7 +57,8 @@ def test_the_old_folder_is_untouched_and_the_new_one_has_everything(forgotten):
     old, before, new, summary = forgotten
     assert checksums(old) == before
     names = {path.name for path in new.iterdir()}
-    kept = {path.name for path in old.iterdir()} - {"particles.jsonl"}  # the path of particles that it forgets
+    # What is of the old particles, or of sites that clients have checked, is not copied.
+    kept = {path.name for path in old.iterdir()} - {"particles.jsonl", "weights.json", "weighted.safetensors"}
     assert names == kept | {"forgotten.json"}
     assert json.loads((new / "summary.json").read_text()) == json.loads(json.dumps(summary))
     assert {"before", "final", "settled", "gaussian", "reliability", "tail"} <= set(summary)

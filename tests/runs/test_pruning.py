@@ -102,7 +102,9 @@ def test_forgetting_from_a_pruned_run_by_name(run, tmp_path):
     notes: list[str] = []
     source, config = forgetting.open_source(folder, client, tmp_path / "new")
     forgetting.forget(source, config, client, tmp_path / "new", notes.append, lambda steps, to_go: None)
+    assert len(notes) == 1
     assert "expanded anew" in notes[0]
+    assert json.loads((tmp_path / "new" / "forgotten.json").read_text())["steps"][0]["had_site"] is True
     assert pruning.is_pruned(folder), "the old folder is only read"
     with pytest.raises(InputError, match=r"has no client north: expected a name or an id of client-0 \(0\)"):
         forgetting.find_client(folder, "north")
