@@ -13,6 +13,7 @@ from fedstein.data import Scaling
 from fedstein.data.encoding import Encoding
 from fedstein.data.label_coding import Label, read_labels
 from fedstein.errors import InputError
+from fedstein.evaluation.metrics.temperature import tempered
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
 from fedstein.inference.importance import Weighted
@@ -114,6 +115,17 @@ class Posterior(PosteriorTools):
         for k, label in enumerate(self.labels):
             found = tuple(name.replace(f"[class {k}]", f"[{label}]") for name in found)
         return found
+
+    @property
+    def temperature(self) -> float:
+        """The calibration temperature T that clients' held-out rows gave (``evaluate.temperature``); 1 without one.
+
+        Class probabilities that ``predict`` averages over the particles are softmax(log p / T).
+        """
+        if self.config.evaluate.temperature != "fit":
+            return 1.0
+        known = [record["temperature"] for record in self.rounds if record.get("temperature") is not None]
+        return float(known[-1]) if known else 1.0
 
     @property
     def diagnostics(self) -> DrawDiagnostics | None:
@@ -300,7 +312,8 @@ class Posterior(PosteriorTools):
         points = self.particles if using == "particles" else self.draws(draws, seed, using)
         out = Predictive(self.model, rows)(jnp.asarray(points, jnp.result_type(float)))
         if self.model.task == "classification":
-            return np.exp(out)
+            sharpened = using == "particles" and self.temperature != 1.0
+            return np.exp(tempered(out, self.temperature) if sharpened else out)
         mean, sd = mixture_moments(out)
         if self.scaling is not None:
             mean, sd = mean * self.scaling.target_scale + self.scaling.target_mean, sd * self.scaling.target_scale

@@ -97,7 +97,8 @@ def build_program(config: Config, model: Model, prepared: Model | None = None) -
 
 def build_metrics(config: Config) -> tuple[Metric, ...]:
     """The built-in metrics, and those that the config names besides."""
-    return choose_metrics(config.evaluate.metrics)
+    fitted = ["temperature"] if config.evaluate.temperature == "fit" else []
+    return choose_metrics([*config.evaluate.metrics, *fitted])
 
 
 def build_wire(config: Config, model: Model) -> Wire:

@@ -15,6 +15,7 @@ from fedstein.evaluation.metrics import choose_metrics
 from fedstein.federation.codecs import CODECS
 from fedstein.federation.engine import LocalEngineSettings
 from fedstein.inference.sites import CurvatureSettings
+from fedstein.models import MODELS
 from fedstein.registry import unknown_name
 from fedstein.runs.draft import Draft
 from fedstein.runs.schema import TOP, Sections
@@ -271,6 +272,15 @@ def refuse_row_losses(model: str, scheme: str) -> None:
 
 
 def _check_evaluation(config: Sections) -> None:
+    if config.evaluate.temperature == "fit":
+        if config.evaluate.where != "clients":
+            raise InputError(
+                f"evaluate.temperature = 'fit' with evaluate.where = {config.evaluate.where!r}: it is fitted "
+                "on rows that clients hold out, never on test rows; set evaluate.where = 'clients'"
+            )
+        kind = config.model.kind
+        if kind in MODELS and MODELS[kind].task != "classification":
+            raise InputError(f"evaluate.temperature = 'fit' is for classifications; model.kind = {kind!r} is none")
     if config.evaluate.patience is not None and config.evaluate.where != "clients":
         raise InputError(
             f"evaluate.patience = {config.evaluate.patience} with evaluate.where = {config.evaluate.where!r}: a run "

@@ -94,6 +94,12 @@ class EvaluateSettings(Settings):
         description="Evaluations without a better NLL after which the run ends early (where = 'clients': on rows that "
         "clients hold out, never on test rows).",
     )
+    temperature: Literal["none", "fit"] = Field(
+        "none",
+        description="`fit` finds a calibration temperature T on the rows that clients hold out, from sums that they "
+        "send (where = 'clients'); predictions from particles are then softmax(log p / T). Records have T as "
+        "`temperature`.",
+    )
     metrics: list[str] = Field([], description="Further metrics, beside the built-in ones, by name or import path.")
 
 

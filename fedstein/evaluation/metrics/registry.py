@@ -11,11 +11,13 @@ from fedstein.evaluation.metrics.brier import brier
 from fedstein.evaluation.metrics.calibration import ece, mce
 from fedstein.evaluation.metrics.nll import nll
 from fedstein.evaluation.metrics.rmse import rmse
+from fedstein.evaluation.metrics.temperature import temperature
 from fedstein.evaluation.prediction import TASKS
 from fedstein.registry import Registry
 
 METRICS: Registry[Metric] = Registry("evaluate.metrics", "fedstein.metrics", Metric)
 BUILT_IN: tuple[Metric, ...] = tuple(METRICS.register(metric) for metric in (accuracy, nll, brier, ece, mce, rmse))
+METRICS.register(temperature)  # for evaluate.temperature; not part of every record
 NAMES: tuple[str, ...] = tuple(metric.name for metric in BUILT_IN)  # in the order of rounds.jsonl
 # What a line of rounds.jsonl, clients-evaluation.json or a strategy's metrics calls something else.
 RESERVED = frozenset(
