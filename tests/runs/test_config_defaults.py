@@ -22,6 +22,7 @@ LATER = {
     *(f"channel.{key}" for key in ("codec", "assignment", "broadcast", "report", "update")),
     "algorithm.kernel",
     "evaluate.metrics",
+    "evaluate.temperature",
     "partition.order",
     "sites.expand",
 }
