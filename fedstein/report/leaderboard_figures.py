@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedstein.report.style import COLOURS, GRID, INK, MUTED
+from fedstein.report.tables import size
+
+FEW = 8  # methods that are all named in a panel; of more only those that nothing beats
 
 
 def draw_ranks(ranks: Mapping[str, float], difference: float, default: str, path: Path) -> None:
@@ -58,9 +62,18 @@ def draw_costs(points: Mapping[str, Mapping[str, tuple[float, float]]], metric: 
         panel.plot(*zip(*(found[name] for name in front), strict=True), color=MUTED, linewidth=1, zorder=1)
         for name, (sent, score) in found.items():
             panel.plot(sent, score, "o", color=COLOURS[1] if name == default else COLOURS[0], markersize=5)
-            if name in front or name == default:
-                panel.annotate(name, (sent, score), (4, 4), textcoords="offset points", fontsize=7, color=INK)
+        named = [name for name in found if len(found) <= FEW or name in front or name == default]
+        places: dict[tuple[float, float], list[str]] = {}
+        for name in named:
+            places.setdefault((round(found[name][0], -2), round(found[name][1], 4)), []).append(name)
+        for together in places.values():  # methods at the same place share a label
+            label = ", ".join(together)
+            panel.annotate(label, found[together[0]], (4, 4), textcoords="offset points", fontsize=7, color=INK)
         panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, place: size(value)))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.tick_params(axis="x", labelsize=7)
         panel.set_title(task, fontsize=10, loc="left")
         panel.set_xlabel("bytes of a run", fontsize=8)
         panel.set_ylabel(metric, fontsize=8)
