@@ -118,7 +118,7 @@ def test_a_server_that_is_killed_and_resumed(scene: Scene, tmp_path: Path) -> No
 def test_a_node_that_leaves_for_good_and_one_that_comes_late(scene: Scene) -> None:
     """Without waiting. Client 2 is not there at first, client 0 leaves after it has joined; the others carry on."""
     scene.fleet.stop_node("client-2")
-    raw = robin(rounds=40, algorithm={"local_steps": 4000})  # long enough for a node to start meanwhile
+    raw = robin(rounds=30, algorithm={"local_steps": 4000})  # long enough for a node to start meanwhile
     scene.submit(raw, on_missing="proceed", start_timeout=25.0)
     scene.after_round(2)
     scene.fleet.restart_node("client-2")
