@@ -221,10 +221,10 @@ def test_counts_come_back_as_they_were(largest: float) -> None:
 def test_a_node_reads_counts_as_they_are(tmp_path: Path) -> None:
     from fedstein.flower.node.rows import Node, load_rows
 
-    raw = counts_config(write_counts(tmp_path / "counts.csv"))
+    raw = {"data": {"name": "diabetes"}, "partition": {"clients": 3}, "model": {"kind": "poisson"}}  # whole numbers
     config, _ = resolve(raw, facts_of(load_dataset(raw)))
     node = Node("client-0", tmp_path / "state", partition=0)
-    linear, _ = resolve({**raw, "model": {"kind": "linear"}}, Facts("regression", 0, features=2))
+    linear, _ = resolve({**raw, "model": {"kind": "linear"}}, Facts("regression", 0, features=10))
     assert np.any(load_rows(linear, node, {}).share.y % 1)
     y = load_rows(config, node, {}).share.y  # not what the other model's run has kept
     np.testing.assert_array_equal(y, np.round(y))
