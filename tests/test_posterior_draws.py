@@ -300,7 +300,13 @@ def test_refined_draws_are_closer_to_pooled_nuts_than_the_site_gaussian(tmp_path
         x = (rng.standard_normal((n, 5)) + 0.5 * rng.standard_normal(5)).astype(np.float32)
         parts.append((x, (rng.random(n) < 1 / (1 + np.exp(-x @ beta))).astype(np.int32)))
     posterior = fedstein.fit(
-        "blr", parts, rounds=30, selection__kind="round_robin", sites__expand="variational", sites__structure="full"
+        "blr",
+        parts,
+        rounds=30,
+        selection__kind="round_robin",
+        sites__expand="variational",
+        sites__structure="full",
+        standardise=False,  # the pooled rows below are as they are
     )
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     target = Pooled(posterior.model, blr(5).prepare(x), y, 1.0)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import stat
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def get(
         body = b"".join(message.get("body", b"") for message in sent[1:])
         return sent[0]["status"], {k.decode(): v.decode() for k, v in sent[0]["headers"]}, body
 
-    return asyncio.run(ask())
+    with ThreadPoolExecutor(1) as thread:  # browser tests may have left an event loop in this one
+        return thread.submit(asyncio.run, ask()).result()
 
 
 def test_only_the_token_opens_the_page(tmp_path: Path) -> None:

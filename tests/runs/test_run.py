@@ -35,6 +35,7 @@ def test_the_folder_holds_what_the_contract_names(run, tmp_path):
         "data.json",
         "rounds.jsonl",
         "checkpoint",
+        "particles.jsonl",
         "posterior.safetensors",
         "summary.json",
     }
