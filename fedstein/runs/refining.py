@@ -30,7 +30,7 @@ from fedstein.inference.reweighting import (
     refine_nodes,
     weigh_proposal,
 )
-from fedstein.inference.scale_sites import ScaleSites, can_have_nodes
+from fedstein.inference.scale_sites import ScaleSites, can_have_nodes, has_scale
 from fedstein.inference.variational import Passes, PassRecord, refine_sites
 from fedstein.models.base import Model
 from fedstein.runs.build import barred_from
@@ -40,6 +40,11 @@ NUMBER = 8  # bytes: expansions travel in float64
 PASSES = Passes()
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
+LARGEST_CHECKED = 40  # parameters of a model whose sites are checked by NUTS draws, which take long, without passes
+UNCHECKED = (
+    f"sites of a model with more than {LARGEST_CHECKED} parameters and without one scale of its prior are checked only "
+    "with sites.expand = 'variational'"
+)
 
 Say = Callable[[str], None]
 
@@ -92,6 +97,8 @@ def refine_conclusion(
     found = found._replace(sums=add_sites(sites, clients.model.dim)) if passes else found
     if engine.remote and not passes:
         return Refinement(found, refined, {"refused": UNASKED})
+    if not passes and clients.model.dim > LARGEST_CHECKED and not has_scale(clients.model):
+        return Refinement(found, refined, {"refused": UNCHECKED})
     try:
         with np.errstate(all="ignore"):  # what is not finite is found by the checks
             weights, weighted = check_sites(config, clients, sites, found.sums, passes, say)
