@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -23,9 +24,15 @@ from fedstein.runs.defaults import Facts
 from fedstein.runs.federate import federate
 from fedstein.runs.jax_setup import release_programs
 
+SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: those with real processes, and the table of digests, which is one test."""
+    """Mark the tests that were measured as slow, and put the longest first: real processes and the table of digests."""
+    slow = set(SLOW_TESTS.read_text().splitlines())
+    for item in items:
+        if item.nodeid in slow:
+            item.add_marker(pytest.mark.slow)
     items.sort(
         key=lambda item: not (item.get_closest_marker("slow") and ("flower" in item.nodeid or "digests" in item.nodeid))
     )
