@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from fedstein.cli import main
 from fedstein.errors import InputError
 from fedstein.flower import waits
 from fedstein.flower.messages import FORMAT, OK, REFUSED, Envelope
+from fedstein.flower.node import tasks
 from fedstein.flower.node.worker import Worker, WorkerFailed
 from fedstein.flower.node.worker_pool import WorkerPool, setting_of
 from fedstein.runs.config import resolve
@@ -156,6 +158,31 @@ def test_a_node_looks_often_while_a_run_is_on_and_rarely_when_nobody_asks(monkey
     alarm.message_came()
     assert alarm.arrived.is_set()
     assert alarm.pause() == waits.SHORTEST
+
+
+def test_a_task_of_a_run_that_has_ended_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch):
+    """Its message never arrives, and Flower waits for it for minutes."""
+    started, released, ends = [], threading.Event(), threading.Event()
+
+    class Client:
+        def AcquireTask(self, request: Any) -> Any:
+            token = ["orphan", "good", ""][len(started)] if len(started) < 3 else ""
+            started.append(token)
+            return SimpleNamespace(HasField=lambda name: bool(token), token=token)
+
+    def take(runner: tasks.TaskRunner, token: str) -> None:
+        if token == "orphan":
+            ends.wait(30)
+        else:
+            released.set()
+
+    runner = object.__new__(tasks.TaskRunner)
+    runner.alarm, runner._client = waits.Alarm(), Client()
+    monkeypatch.setattr(tasks.TaskRunner, "_do", take)
+    runner.start()
+    runner.alarm.message_came()
+    assert released.wait(10)
+    ends.set()
 
 
 def test_a_reply_ends_the_wait_for_it():

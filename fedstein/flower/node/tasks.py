@@ -60,6 +60,7 @@ class TaskRunner:
         self.address, self.pool, self.alarm, self.seconds = address, pool, alarm, seconds
         self._client = self._connect(SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE))
         self._ours: set[str] = set()  # hashes of apps that are known to be Fedstein's
+        self._computing = threading.Lock()
 
     def start(self) -> None:
         """Answer tasks in a thread of its own, until the process ends."""
@@ -72,7 +73,8 @@ class TaskRunner:
             try:
                 request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
                 while (found := self._client.AcquireTask(request)).HasField("task") and found.token:
-                    self._do(found.token)
+                    # In threads: a task of a run that has ended waits in vain for its message; others must not wait.
+                    threading.Thread(target=self._do, args=(found.token,), name="fedstein-task", daemon=True).start()
             except Exception as error:  # the node goes on, whatever happened to one task
                 log(ERROR, "fedstein: a task could not be taken: %s: %s", type(error).__name__, error)
                 time.sleep(AFTER_FAILURE)
@@ -95,6 +97,8 @@ class TaskRunner:
                 reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, details), reply_to=message)
             push_message(client, reply, context)
             self.alarm.reply_made()
+        except Exception as error:  # its run has ended, or the SuperNode is gone
+            log(ERROR, "fedstein: a task came to nothing: %s: %s", type(error).__name__, error)
         finally:
             with suppress(Exception):  # the reply is what counts, and its loss was raised
                 push_task_output(client, context, status, details)
@@ -106,7 +110,8 @@ class TaskRunner:
         what = f"{request.head.get('kind')}, round {request.head.get('round')}"
         log(INFO, "fedstein: %s", what)
         began = time.monotonic()
-        reply = self.pool.ask(request, node_config, min(self.seconds, message.metadata.ttl))
+        with self._computing:
+            reply = self.pool.ask(request, node_config, min(self.seconds, message.metadata.ttl))
         log(INFO, "fedstein: %s: answered in %.3f s", what, time.monotonic() - began)
         return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)
 
