@@ -100,10 +100,23 @@ def work_off(
     workers: int,
     on_progress: Callable[[float, str], None],
     command: Command = run_or_resume,
+    on_failure: Callable[[AnyJob, str], None] | None = None,
 ) -> dict[AnyJob, Path]:
     """Run what is not finished yet, each in a folder of its own in ``place``.
 
-    ``on_progress`` gets the share of the work that is done and what is under way.
+    Args:
+        jobs: The runs.
+        place: The folder for their folders.
+        workers: How many run at once.
+        on_progress: Gets the share of the work that is done and what is under way.
+        command: What to start for a job.
+        on_failure: Gets a job that failed and its last words, and the others go on; None ends everything instead.
+
+    Returns:
+        The folder of every job.
+
+    Raises:
+        FedsteinError: A run failed, and there is no ``on_failure``.
     """
     folders = {job: place / job.name for job in jobs}
     with disk_errors(place):
@@ -119,7 +132,7 @@ def work_off(
                     job = waiting.pop(0)
                     working.append(Working(job, folders[job], command(job, folders[job], threads), threads))
                 time.sleep(POLL)
-                working = [entry for entry in working if not entry.done()]
+                working = [entry for entry in working if not ended(entry, on_failure)]
                 left = sum(job.weight for job in waiting)
                 left += sum(e.job.weight * (1 - rounds_done(e.folder) / e.job.rounds) for e in working)
                 # The whole is said once, at the end: a run that has played its last round still has to write.
@@ -129,6 +142,17 @@ def work_off(
                 entry.stop()
     on_progress(1.0, "")
     return folders
+
+
+def ended(entry: Working, on_failure: Callable[[Any, str], None] | None) -> bool:
+    """Whether a job has ended, well or not; a failure is handed on where somebody takes it."""
+    try:
+        return entry.done()
+    except FedsteinError as error:
+        if on_failure is None:
+            raise
+        on_failure(entry.job, str(error))
+        return True
 
 
 @contextmanager

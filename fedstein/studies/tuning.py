@@ -157,15 +157,19 @@ def table(trials: Sequence[Trial], grid: Sequence[float]) -> list[dict[str, Any]
     return rows
 
 
-def best(trials: Sequence[Trial], grid: Sequence[float]) -> float | None:
+def best(trials: Sequence[Trial], grid: Sequence[float], by_nll: bool = False) -> float | None:
     """Return the step size with the best mean score over seeds, or None if all of them diverged.
 
     Args:
         trials: The trials.
         grid: The step sizes. One that diverged with any seed is not chosen.
+        by_nll: Whether the score is the NLL where there is one, instead of accuracy or RMSE.
     """
-    scored = [(row["accuracy"], row["step_size"]) for row in table(trials, grid) if row["accuracy"] is not None]
-    scored += [(-row["rmse"], row["step_size"]) for row in table(trials, grid) if row["rmse"] is not None]
+    rows = table(trials, grid)
+    if by_nll and (known := [(-row["nll"], row["step_size"]) for row in rows if row["nll"] is not None]):
+        return max(known)[1]
+    scored = [(row["accuracy"], row["step_size"]) for row in rows if row["accuracy"] is not None]
+    scored += [(-row["rmse"], row["step_size"]) for row in rows if row["rmse"] is not None]
     return max(scored)[1] if scored else None
 
 

@@ -46,7 +46,7 @@ kind = "pooled_svgd"
 """
 
 
-def in_this_process(jobs: Any, place: Path, workers: int, on_progress: Any) -> dict[Any, Path]:
+def in_this_process(jobs: Any, place: Path, workers: int, on_progress: Any, on_failure: Any) -> dict[Any, Path]:
     """What ``work_off`` does, without a process for each run."""
     folders = {}
     for job in jobs:

@@ -61,7 +61,15 @@ def _task(board: Board, entries: Sequence[Entry]) -> list[str]:
     names = [name for name in SCORES if any(_mean(entry, name) is not None for entry in entries)]
     by_name = {entry.method: entry for entry in entries}
     pooled = _mean(by_name[POOLED], lead) if POOLED in by_name and lead == "accuracy" else None
-    head = ["method", *names, f"{lead} - {board.default}", "bytes", "row-gradients", "step size"]
+    compared = [name for name in (lead, "nll") if name in names]
+    head = [
+        "method",
+        *names,
+        *(f"{name} - {board.default}" for name in compared),
+        "bytes",
+        "row-gradients",
+        "step size",
+    ]
     head += ["rounds, bytes, row-gradients to 99% of pooled"] if pooled is not None else []
     sign = 1.0 if lead == "accuracy" else -1.0
     shown = sorted((e for e in entries if e.runs), key=lambda e: -sign * (_mean(e, lead) or 0.0))
@@ -69,7 +77,8 @@ def _task(board: Board, entries: Sequence[Entry]) -> list[str]:
     for entry in shown:
         sent, work = (mean_of([float(costs(run)[i]) for run in entry.runs]) for i in (0, 1))
         row = [entry.method, *(_show(_mean(entry, name), SCORES[name]) for name in names)]
-        row += [_difference(entry, by_name.get(board.default), lead), size(sent), f"{work or 0:.3g}"]
+        row += [_difference(entry, by_name.get(board.default), name) for name in compared]
+        row += [size(sent), f"{work or 0:.3g}"]
         edge = " (edge)" if board.trials > 1 and entry.factor in (board.factors[0], board.factors[-1]) else ""
         row.append(f"{entry.step_size:g}{edge}")
         if pooled is not None:
@@ -126,12 +135,21 @@ def _show(value: float | None, places: int) -> str:
 def _difference(entry: Entry, default: Entry | None, metric: str) -> str:
     if default is None or not default.runs or entry.method == default.method:
         return "-"
-    ours, theirs = ({run.seed: run.final.get(metric) for run in each.runs} for each in (entry, default))
-    gaps = [ours[s] - theirs[s] for s in ours if ours[s] is not None and theirs.get(s) is not None]  # type: ignore[operator]
+    ours, theirs = (by_seed(each, metric) for each in (entry, default))
+    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     if not gaps:
         return "-"
     mean, low, high = paired_interval(gaps)
     return f"{mean:+.4f}" + (f" [{low:+.4f}, {high:+.4f}]" if low is not None and high is not None else "")
+
+
+def by_seed(entry: Entry, metric: str) -> dict[int, float]:
+    """The final value of a metric for every seed: its mean over clients where each client trains alone."""
+    found: dict[int, list[float | None]] = {}
+    for run in entry.runs:
+        found.setdefault(run.seed, []).append(run.final.get(metric))
+    means = {seed: mean_of(values) for seed, values in found.items()}
+    return {seed: value for seed, value in means.items() if value is not None}
 
 
 def _reached(entry: Entry, target: float) -> str:

@@ -3,11 +3,14 @@
     seeds = 3                  # of every task and method
     trials = 5                 # step sizes that each method may try on a task
     fraction = 0.2             # of the training rows that trials are scored on
+    criterion = "nll"          # what trials are compared by on the held-out rows: "nll" or "accuracy"
     default = "dsvgd"          # the method that others are compared with
+    held_out = ["NAME"]        # tasks on which nothing is tuned
     [tasks.NAME]               # settings of runs: rounds, [tasks.NAME.data], [tasks.NAME.partition], ...
     [methods.NAME]             # settings of runs: [methods.NAME.algorithm], [methods.NAME.selection], ...
 
-Without methods, every registered method takes part with its defaults.
+Without methods, every registered method takes part with its defaults. A method with ``alone = true`` is a reference:
+every client trains by itself, and its scores are means over the clients.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from fedstein.errors import InputError
 from fedstein.inference.methods import METHODS
 
 MOST_TRIALS = 9
-KEYS = ("seeds", "trials", "fraction", "default", "tasks", "methods")
+KEYS = ("seeds", "trials", "fraction", "criterion", "default", "held_out", "tasks", "methods")
+CRITERIA = ("nll", "accuracy")
 
 
 class Board(NamedTuple):
@@ -34,6 +38,10 @@ class Board(NamedTuple):
         seeds: Seeds of every task and method.
         trials: Step sizes that each method may try on each task; 1 tries none and takes the default.
         fraction: The share of the training rows that trials are scored on.
+        criterion: What trials are compared by: ``nll``, or ``accuracy``, which is RMSE for a regression.
+        held_out: Tasks on which nothing is tuned: a method takes its default step size there, times the median of the
+            factors that it chose on the other tasks.
+        alone: The methods with which every client trains by itself.
     """
 
     tasks: dict[str, dict[str, Any]]
@@ -42,6 +50,9 @@ class Board(NamedTuple):
     seeds: int = 3
     trials: int = 5
     fraction: float = 0.2
+    criterion: str = "nll"
+    held_out: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
 
     @property
     def factors(self) -> list[float]:
@@ -103,7 +114,16 @@ def board_of(raw: Mapping[str, Any], where: str) -> Board:
             raise InputError(f"{where}: {name} = {value!r}; expected a whole number from 1 to {most}")
     if not isinstance(fraction, float) or not 0 < fraction < 1:
         raise InputError(f"{where}: fraction = {fraction!r}; expected a number between 0 and 1")
-    return Board(tasks, methods, default, seeds, trials, fraction)
+    criterion = raw.get("criterion", "nll")
+    if criterion not in CRITERIA:
+        raise InputError(f"{where}: criterion = {criterion!r}; expected one of: {', '.join(CRITERIA)}")
+    held_out = raw.get("held_out", [])
+    if not isinstance(held_out, list) or not set(held_out) < set(tasks):
+        raise InputError(
+            f"{where}: held_out = {held_out!r}; expected a list of some, but not all, of: {', '.join(tasks)}"
+        )
+    alone = tuple(name for name, settings in methods.items() if settings.pop("alone", False) is True)
+    return Board(tasks, methods, default, seeds, trials, fraction, criterion, tuple(held_out), alone)
 
 
 def _tables(found: Any, where: str) -> dict[str, dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from fedstein.errors import InputError
@@ -29,7 +30,7 @@ class Entry(NamedTuple):
         step_size: The step size that was chosen; None where there are no runs.
         factor: The step size divided by the default one.
         refused: Why there are no runs, in a sentence; empty where there are.
-        runs: The finished runs, one for each seed.
+        runs: The finished runs, one for each seed; where clients train alone, one for each seed and client.
     """
 
     task: str
@@ -50,35 +51,64 @@ def play_board(board: Board, place: Path, workers: int, on_progress: OnProgress)
         on_progress: Gets the share of the current part that is done, and what is under way.
 
     Returns:
-        The entries, task by task. A combination that is refused, or whose step sizes all diverge, has no runs.
+        The entries, task by task. A combination that is refused, whose step sizes all diverge, or of which a run
+        failed, has no runs and says why.
 
     Raises:
         InputError: The folder holds something else.
-        FedsteinError: A run failed.
     """
     found: list[tuple[Entry, Config | None]] = []
-    pairs = [(task, method) for task in board.tasks for method in board.methods]
+    pairs = [(task, method) for task in in_order(board) for method in board.methods]
     for number, (task, method) in enumerate(pairs):
         on_progress(number / len(pairs), f"tuning {method} on {task}")
-        found.append(_tuned(board, place, task, method))
-    runs = [
-        SeriesRun.of(f"{entry.task}-{entry.method}-seed{config.seed + i}", seeded(config, i), 1)
-        for i in range(board.seeds)
-        for entry, config in found
-        if config is not None
-    ]
+        factors = [entry.factor for entry, _ in found if entry.method == method and entry.factor is not None]
+        found.append(_tuned(board, place, task, method, factors))
+    jobs = {entry: _jobs(board, entry, config) for entry, config in found if config is not None}
+    runs = sorted((run for mine in jobs.values() for run in mine), key=lambda run: int(run.name.rsplit("seed", 1)[1]))
     check_place(place, runs)
     series = Series(tuple(keep_threads(place, runs, max(1, cores() // workers))), (note_of(board),))
     write_series(place, series)
-    folders = {run.name: folder for run, folder in work_off(series.runs, place, workers, on_progress).items()}
+    failures: dict[str, str] = {}
+    folders = work_off(
+        series.runs, place, workers, on_progress, on_failure=lambda job, why: failures.update({job.name: why})
+    )
+    by_name = {run.name: folder for run, folder in folders.items()}
 
-    def runs_of(entry: Entry, config: Config | None) -> tuple[Run, ...]:
-        if config is None:
-            return ()
-        names = [f"{entry.task}-{entry.method}-seed{config.seed + i}" for i in range(board.seeds)]
-        return tuple(load_run(folders[name]) for name in names)
+    def ended(entry: Entry) -> Entry:
+        mine = [run.name for run in jobs.get(entry, ())]
+        if failed := [failures[name] for name in mine if name in failures]:
+            return entry._replace(refused=f"{len(failed)} of {len(mine)} runs failed, the first one: {failed[0]}")
+        return entry._replace(runs=tuple(load_run(by_name[name]) for name in mine))
 
-    return [entry._replace(runs=runs_of(entry, config)) for entry, config in found]
+    played = {(entry.task, entry.method): ended(entry) for entry, _ in found}
+    return [played[task, method] for task in board.tasks for method in board.methods]
+
+
+def in_order(board: Board) -> list[str]:
+    """The tasks, those that are held out last: their step sizes follow from the others."""
+    return sorted(board.tasks, key=lambda task: task in board.held_out)
+
+
+def _jobs(board: Board, entry: Entry, config: Config) -> list[SeriesRun]:
+    """The runs of an entry: one for each seed, or one for each seed and client where clients train alone."""
+    made = []
+    for index in range(board.seeds):
+        own = seeded(config, index)
+        name, end = f"{entry.task}-{entry.method}", f"seed{own.seed}"
+        if entry.method in board.alone:
+            made += [
+                SeriesRun.of(f"{name}-client{client}-{end}", only(own, client), 1)
+                for client in range(own.partition.clients)
+            ]
+        else:
+            made.append(SeriesRun.of(f"{name}-{end}", own, 1))
+    return made
+
+
+def only(config: Config, client: int) -> Config:
+    """The config with every client barred but one."""
+    others = [other for other in range(config.partition.clients) if other != client]
+    return config.model_copy(update={"selection": config.selection.model_copy(update={"barred": others})})
 
 
 def seeded(config: Config, index: int) -> Config:
@@ -90,13 +120,20 @@ def note_of(board: Board) -> str:
     """How step sizes were chosen."""
     if board.trials == 1:
         return "Every method has its default step size; nothing was tuned."
-    return (
-        f"Step sizes: the best of {board.trials} (the default times {', '.join(f'{f:g}' for f in board.factors)}) on "
-        f"{board.fraction:.0%} of the training rows, one seed each. Test rows were not used."
+    said = (
+        f"Step sizes: the best of {board.trials} (the default times {', '.join(f'{f:g}' for f in board.factors)}) by "
+        f"{'NLL' if board.criterion == 'nll' else 'accuracy'} on {board.fraction:.0%} of the training rows, one seed "
+        "each. Test rows were not used."
     )
+    if board.held_out:
+        said += (
+            f" On {', '.join(board.held_out)} nothing was tuned: each method has its default step size there, times "
+            "the median of the factors that it chose on the other tasks."
+        )
+    return said
 
 
-def _tuned(board: Board, place: Path, task: str, method: str) -> tuple[Entry, Config | None]:
+def _tuned(board: Board, place: Path, task: str, method: str, factors: Sequence[float]) -> tuple[Entry, Config | None]:
     layers: list[tuple[str, dict[str, Any]]] = [
         ("the task", board.tasks[task]),
         ("the method", board.methods[method]),
@@ -109,6 +146,9 @@ def _tuned(board: Board, place: Path, task: str, method: str) -> tuple[Entry, Co
     usual = config.algorithm.step_size
     if board.trials == 1:
         return Entry(task, method, usual, 1.0, ""), config
+    if task in board.held_out:
+        factor = median_low(factors) if factors else 1.0
+        return Entry(task, method, factor * usual, factor, ""), with_step(config, factor * usual)
     config = config.model_copy(update={"engine": config.engine.model_copy(update={"threads": 1})})
     start_jax(config)
     grid = [factor * usual for factor in board.factors]
@@ -119,8 +159,13 @@ def _tuned(board: Board, place: Path, task: str, method: str) -> tuple[Entry, Co
         if "belongs to another tuning" in str(error) or "damaged" in str(error):
             raise
         return Entry(task, method, None, None, str(error)), None
-    chosen = best(trials, grid)
+    chosen = best(trials, grid, by_nll=board.criterion == "nll")
     if chosen is None:
         return Entry(task, method, None, None, "Every step size diverged."), None
-    steps = config.algorithm.model_copy(update={"step_size": chosen})
-    return Entry(task, method, chosen, chosen / usual, ""), config.model_copy(update={"algorithm": steps})
+    return Entry(task, method, chosen, chosen / usual, ""), with_step(config, chosen)
+
+
+def with_step(config: Config, step_size: float) -> Config:
+    """The config with another step size."""
+    steps = config.algorithm.model_copy(update={"step_size": step_size})
+    return config.model_copy(update={"algorithm": steps})
