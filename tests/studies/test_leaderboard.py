@@ -19,6 +19,7 @@ from fedstein.runs import runner
 from fedstein.runs.config import Config
 from fedstein.runs.federate import load_dataset, prepare_run
 from fedstein.studies.leaderboard import play, play_board, read_board, write_page
+from fedstein.studies.leaderboard.page import by_seed
 from fedstein.studies.leaderboard.plan import board_of
 from fedstein.studies.leaderboard.ranks import critical_difference, mean_ranks, reached
 
@@ -26,6 +27,7 @@ PLAN = """
 seeds = 2
 trials = 2
 default = "fedavg"
+held_out = ["diabetes"]
 [tasks.cancer]
 rounds = 2
 data.name = "breast_cancer"
@@ -43,6 +45,9 @@ kind = "fedavg"
 kind = "fedgvi"
 [methods.pooled_svgd.algorithm]
 kind = "pooled_svgd"
+[methods.by_itself]
+alone = true
+algorithm.kind = "fedavg"
 """
 
 
@@ -54,7 +59,10 @@ def in_this_process(jobs: Any, place: Path, workers: int, on_progress: Any, on_f
         if not (folders[job] / "summary.json").exists():
             raw = job.config(1)
             config = Config.model_validate_json(job.text)
-            runner.start(prepare_run(config, load_dataset(raw)), folders[job], lambda record: None)
+            try:
+                runner.start(prepare_run(config, load_dataset(raw)), folders[job], lambda record: None)
+            except InputError as error:
+                on_failure(job, str(error))
     return folders
 
 
@@ -67,14 +75,24 @@ def test_a_miniature_goes_from_a_plan_to_a_page(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(play, "start_jax", lambda config: None)  # this process has its threads already
     entries = play_board(board, tmp_path / "board", 1, lambda share, doing: None)
     by_name = {(entry.task, entry.method): entry for entry in entries}
-    assert len(entries) == 6
+    assert len(entries) == 8
     assert "probability of each row" in by_name["diabetes", "fedgvi"].refused
     assert [run.seed for run in by_name["cancer", "fedavg"].runs] == [0, 1]
     assert by_name["cancer", "fedavg"].factor in board.factors
+    alone = by_name["cancer", "by_itself"].runs
+    assert [(run.seed, run.selected_counts) for run in alone] == [(0, [2, 0]), (0, [0, 2]), (1, [2, 0]), (1, [0, 2])]
+    assert by_seed(by_name["cancer", "by_itself"], "nll")[1] == pytest.approx(
+        np.mean([run.final["nll"] for run in alone[2:]])
+    )
+    for method in ("fedavg", "pooled_svgd"):  # nothing was tuned on the task that is held out
+        assert by_name["diabetes", method].factor == by_name["cancer", method].factor
+        assert not (tmp_path / "board" / "tuning" / f"diabetes-{method}.json").exists()
     page = write_page(board, entries, tmp_path / "board").read_text()
     for expected in ("## cancer", "## diabetes", "rmse - fedavg", "mean rank", "`fedgvi` did not run", "99% of pooled"):
         assert expected in page
     assert "best of 2" in page
+    assert "by NLL" in page
+    assert "On diabetes nothing was tuned" in page
     for name in ("ranks.png", "costs.png"):
         assert (tmp_path / "board" / name).stat().st_size > 5000
     tuned = {path: path.read_bytes() for path in (tmp_path / "board" / "tuning").iterdir()}
@@ -86,6 +104,7 @@ def test_a_miniature_goes_from_a_plan_to_a_page(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_the_command_runs_processes_and_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     plan = PLAN.replace("seeds = 2", "seeds = 1").replace("trials = 2", "trials = 1")
+    plan = plan.replace('held_out = ["diabetes"]', "")
     plan = plan[: plan.index("[tasks.diabetes]")] + plan[plan.index("[methods.fedavg") : plan.index("[methods.fedgvi")]
     (tmp_path / "plan.toml").write_text(plan)
     words = ["leaderboard", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "board"), "--quiet", "--jobs", "1"]
@@ -108,11 +127,32 @@ def test_the_command_runs_processes_and_goes_on(tmp_path: Path, capfd: pytest.Ca
         ({"tasks": {"a": {}}, "seeds": 0}, "whole number from 1"),
         ({"tasks": {"a": {}}, "fraction": 2.0}, "between 0 and 1"),
         ({"tasks": {"a": {}}, "default": "nobody"}, "is no method of the plan"),
+        ({"tasks": {"a": {}}, "criterion": "luck"}, "expected one of: nll, accuracy"),
+        ({"tasks": {"a": {}, "b": {}}, "held_out": ["c"]}, "some, but not all, of: a, b"),
+        ({"tasks": {"a": {}}, "held_out": ["a"]}, "some, but not all"),
     ],
 )
 def test_a_wrong_plan_is_refused_by_a_sentence(raw: dict[str, Any], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         board_of(raw, "plan.toml")
+
+
+def test_a_run_that_fails_is_listed_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_one(jobs: Any, place: Path, workers: int, on_progress: Any, on_failure: Any) -> dict[Any, Path]:
+        bad = next(job for job in jobs if job.name == "cancer-pooled_svgd-seed1")
+        on_failure(bad, "the run cancer-pooled_svgd-seed1 failed: the particles are no longer finite")
+        return {job: place / job.name for job in jobs}
+
+    monkeypatch.setattr(play, "work_off", fail_one)
+    monkeypatch.setattr(play, "load_run", lambda folder: folder.name)
+    plan = PLAN.replace("trials = 2", "trials = 1")
+    (tmp_path / "plan.toml").write_text(plan)
+    entries = play_board(read_board(tmp_path / "plan.toml"), tmp_path / "board", 1, lambda share, doing: None)
+    by_name = {(entry.task, entry.method): entry for entry in entries}
+    assert by_name["cancer", "fedavg"].runs == ("cancer-fedavg-seed0", "cancer-fedavg-seed1")
+    assert by_name["cancer", "pooled_svgd"].runs == ()
+    assert "1 of 2 runs failed" in by_name["cancer", "pooled_svgd"].refused
+    assert "no longer finite" in by_name["cancer", "pooled_svgd"].refused
 
 
 def test_without_methods_everything_registered_takes_part() -> None:

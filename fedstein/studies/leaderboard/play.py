@@ -106,9 +106,10 @@ def _jobs(board: Board, entry: Entry, config: Config) -> list[SeriesRun]:
 
 
 def only(config: Config, client: int) -> Config:
-    """The config with every client barred but one."""
+    """The config with every client barred but one, which trains in every round."""
     others = [other for other in range(config.partition.clients) if other != client]
-    return config.model_copy(update={"selection": config.selection.model_copy(update={"barred": others})})
+    alone = config.selection.model_copy(update={"barred": others, "per_round": 1})
+    return config.model_copy(update={"selection": alone})
 
 
 def seeded(config: Config, index: int) -> Config:
