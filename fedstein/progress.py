@@ -1,4 +1,4 @@
-"""The progress of one run: a live bar on a terminal, plain lines elsewhere, nothing where it is quiet."""
+"""The progress of one run: a live bar on a terminal and in a notebook, lines elsewhere, nothing where it is quiet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from fedstein.console import OnRound, progress_lines, scores, selected_clients
 
 MARGIN = 4  # columns that the bar leaves free
+EVERY = 0.2  # seconds between two changes of a notebook's bar
 COMPILING = 2  # rounds that compile: the first one, and the second one where a client has a state for the first time
 
 
@@ -33,6 +35,8 @@ def show_progress(rounds: int, quiet: bool) -> Iterator[OnRound]:
     elif sys.stdout.isatty():
         with live_bar(rounds) as on_round:
             yield on_round
+    elif in_notebook():
+        yield notebook_bar(rounds)
     else:
         yield progress_lines(rounds)
 
@@ -66,6 +70,48 @@ def live_bar(rounds: int) -> Iterator[OnRound]:
             )
 
         yield on_round
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, which shows what IPython's ``display`` is given."""
+    ipython = sys.modules.get("IPython")  # a notebook has imported it
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def notebook_bar(rounds: int) -> OnRound:
+    """Show a bar below the cell of a notebook, with the scores and the clients of the last round.
+
+    It is one output that is changed, so that the cell ends with a single line.
+
+    Args:
+        rounds: The number of rounds of the run.
+
+    Returns:
+        A function to call with the record of every round.
+    """
+    from IPython.display import display
+
+    def shown_as(done: int, status: str) -> dict[str, str]:
+        bar = f'<progress value="{done}" max="{rounds}" style="width: 16em"></progress>'
+        text = f"round {done}/{rounds}  {status}"
+        return {"text/plain": text, "text/html": f"<div>{bar} {escape(text)}</div>"}
+
+    handle = display(shown_as(0, "compiling ..."), raw=True, display_id=True)
+    shown, estimate, drawn = "", time_left(rounds), 0.0
+
+    def on_round(record: Mapping[str, Any]) -> None:
+        nonlocal shown, drawn
+        index, now = record["round"], time.monotonic()
+        shown = scores(record) or shown
+        left, last = estimate(index, now), index == rounds or bool(record.get("stopped"))
+        if now - drawn < EVERY and not last:
+            return
+        drawn = now
+        seconds = "" if left is None or last else f"  {left:.0f} s left"
+        handle.update(shown_as(index, f"{shown}  client {selected_clients(record)}{seconds}"), raw=True)
+
+    return on_round
 
 
 def time_left(rounds: int) -> Callable[[int, float], float | None]:

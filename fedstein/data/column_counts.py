@@ -96,6 +96,29 @@ def add_counts(parts: Sequence[Mapping[str, ColumnCounts]]) -> dict[str, ColumnC
     return {name: _add([part[name] for part in parts]) for name in parts[0]}
 
 
+def refuse_missing(table: Table, counts: Mapping[str, ColumnCounts], known: Mapping[str, Sequence[str]]) -> None:
+    """Refuse missing values, with the file, the column and the line.
+
+    Args:
+        table: The client's rows.
+        counts: What ``count_columns`` returned for them.
+        known: Columns that are categories, with the names that are known.
+
+    Raises:
+        InputError: A value is missing.
+    """
+    for name, each in counts.items():
+        if each.missing:
+            first = category_names(table.column(name, tuple(counts)), known.get(name, ())).index("")
+            found = str(table.column(name, tuple(counts))[first]).strip()
+            others = f" and in {each.missing - 1} other rows" if each.missing > 1 else ""
+            raise InputError(
+                f"{table.name}: expected a value in column {name!r}, got {repr(found) if found else 'nothing'} on "
+                f'{table.place(first)}{others}; fill it in, set data.missing to "mean", "mode" or "indicator", or '
+                f'leave the column out with data.drop = ["{name}"]'
+            )
+
+
 class Cells(NamedTuple):
     """One column, cell by cell."""
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstein.data.column_counts import ColumnCounts, count_columns
+from fedstein.data.column_counts import ColumnCounts, count_columns, refuse_missing
 from fedstein.data.encoding import Encoding
 from fedstein.data.holdout import split_of
 from fedstein.data.labels import known_targets
@@ -58,7 +58,7 @@ def count_rows(
     expectation: Expectation,
     fraction: float | None,
     categories: Mapping[str, Sequence[str]],
-    values: bool,
+    missing: str | None,
 ) -> tuple[dict[str, ColumnCounts], dict[str, ColumnCounts]]:
     """Count the columns of one node, before it is known how they are coded.
 
@@ -67,17 +67,22 @@ def count_rows(
         expectation: The columns that the file must have.
         fraction: The share of rows that the node holds out, or None.
         categories: The columns that are categories, with the names that are known.
-        values: Whether the values of numeric columns are counted too, which their mode needs.
+        missing: What to do with missing values; None refuses them. For "mode" the values of numeric columns are counted
+            too.
 
     Returns:
         The counts over all rows, and over the rows to train on: names, counts and sums.
 
     Raises:
-        InputError: If the file cannot be read, does not have the columns, or has a column that cannot be coded.
+        InputError: If the file cannot be read, does not have the columns, has a column that cannot be coded, or lacks
+            values that nothing is to replace.
     """
     table, y = _read(path, expectation)
     kept, _ = split_of(y, fraction)
     every = count_columns(table, expectation.features, categories=categories)
+    if missing is None:
+        refuse_missing(table, every, categories)
+    values = missing == "mode"
     return every, count_columns(table, expectation.features, categories=categories, rows=kept, values=values)
 
 

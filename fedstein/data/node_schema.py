@@ -85,9 +85,21 @@ def is_open(
     missing: str | None,
     fill: Mapping[str, float | str] | None,
 ) -> bool:
-    """Tell whether the nodes must still be asked for categories, or for what takes the place of missing values."""
-    lists = known_categories(categories)
-    return any(not names for names in lists.values()) or (missing is not None and fill is None)
+    """Tell whether the nodes must still be asked for categories, or for what takes the place of missing values.
+
+    They are not asked where every list of categories is given: ``{}`` says that no column has categories.
+
+    Args:
+        categories: The keys ``data.categories``,
+        missing: ``data.missing``
+        fill: and ``data.fill`` of the config.
+
+    Returns:
+        Whether something is still to be found.
+    """
+    if categories is None or (missing is not None and fill is None):
+        return True
+    return any(not names for names in known_categories(categories).values())
 
 
 def load_nodes(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstein.data.column_counts import ColumnCounts, add_counts, category_names, count_columns
+from fedstein.data.column_counts import add_counts, count_columns, refuse_missing
 from fedstein.data.dataset import Dataset, fixed_split, validate
 from fedstein.data.encoding import Encoding, choose_encoding, known_categories, refuse_identifiers
 from fedstein.data.file_sets import Paths, expand, owners_of
@@ -234,7 +234,7 @@ def _encoding(
     refuse_identifiers(total, features or (), categories, where)
     if missing is None:
         for table, part in zip(tables, parts, strict=True):
-            _refuse_missing(table, part, categories)
+            refuse_missing(table, part, categories)
     if missing is not None:
         starts = np.cumsum([0, *(table.rows for table in tables)])
         inside = [train[(train >= a) & (train < b)] - a for a, b in pairwise(starts)]
@@ -254,16 +254,3 @@ def _encoding(
         coding=coding,
         where=where,
     )
-
-
-def _refuse_missing(table: Table, counts: Mapping[str, ColumnCounts], known: Mapping[str, Sequence[str]]) -> None:
-    for name, each in counts.items():
-        if each.missing:
-            first = category_names(table.column(name, tuple(counts)), known.get(name, ())).index("")
-            found = str(table.column(name, tuple(counts))[first]).strip()
-            others = f" and in {each.missing - 1} other rows" if each.missing > 1 else ""
-            raise InputError(
-                f"{table.name}: expected a value in column {name!r}, got {repr(found) if found else 'nothing'} on "
-                f'{table.place(first)}{others}; fill it in, set data.missing to "mean", "mode" or "indicator", or '
-                f'leave the column out with data.drop = ["{name}"]'
-            )

@@ -48,7 +48,7 @@ class DataSettings(Settings):
     categories: dict[str, list[str | int | float | bool]] | list[str] | None = Field(
         None,
         description="The categories of each column that has some, or the columns whose categories are to be found. "
-        "Text columns of files are categories in any case.",
+        "Text columns are categories in any case; of nodes, `{}` says that there are none, and they are not asked.",
     )
     coding: Literal["one-hot", "reference"] | None = Field(
         None,

@@ -18,6 +18,7 @@ from fedstein.data.holdout import share_out
 from fedstein.errors import FedsteinError, InputError
 from fedstein.flower.messages import Envelope, InvalidMessage
 from fedstein.flower.node import rows
+from fedstein.flower.records import from_record
 from fedstein.flower.server.columns import read_counts
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
@@ -154,7 +155,8 @@ def test_a_run_goes_on_with_the_scales_it_began_with(fleet: Fleet, tmp_path: Pat
 MISFITS = {
     "a column is missing": (("age", "weight", "smoker"), None, "dose"),
     "a label is unknown": (COLUMNS, 2, "expected one of"),
-    "a value is no number": (COLUMNS, "?", "finite number"),
+    "a value is missing": (COLUMNS, "?", "expected a value in column 'dose'"),
+    "a value is no number": (COLUMNS, "high", "and numbers in other rows"),
 }
 
 
@@ -164,7 +166,7 @@ def test_a_file_that_does_not_fit_is_named_and_the_others_go_on(fleet: Fleet, tm
     columns, value, words = MISFITS[misfit]
     x, y = patients(1)
     rows, labels = x.astype(object), y.astype(object)
-    if value == "?":
+    if isinstance(value, str):
         rows[3, 1] = value
     elif value is not None:
         labels[3] = value
@@ -312,9 +314,66 @@ def test_categories_and_missing_values_are_found_from_counts_and_sums(
     assert any(event["event"] == "columns" for event in events(tmp_path / "run"))
 
 
-def test_text_that_is_not_named_as_a_category_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+def asked(fleet: Fleet) -> set[str]:
+    """The kinds of requests that the server has sent."""
+    return {str(from_record(message.content).head["kind"]) for message in fleet.grid.sent}
+
+
+def test_text_is_a_category_without_a_word(fleet: Fleet, tmp_path: Path) -> None:
+    """The names and counts of the nodes' text, and nothing else, decide; the union is in the config of the run."""
+    files = mixed(fleet, tmp_path)
+    files[2].write_text(files[2].read_text().replace(",f,", ",x,"))  # a category that one node alone has
+    about = {"features": ["age", "sex", "ward"], "target": "ill", "labels": [0, 1], "coding": "reference"}
+    replies: list[Any] = []
+    fleet.grid.meddle = lambda request, reply: replies.append(from_record(reply.content).head) or reply
+    fleet.run(raw(data=about, rounds=2), tmp_path / "run")
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["data"]
+    assert (config["categories"], config["coding"]) == ({"sex": ["f", "m", "x"]}, "reference")
+    facts = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert facts["features"] == ["age", "sex=m", "sex=x", "ward"], "integers are numbers unless they are named"
+    assert "columns" in asked(fleet)
+    counts = [json.loads(str(head["columns"])) for head in replies if "columns" in head]
+    assert [set(every["sex"]["names"]) for every, _ in counts] == [{"f", "m"}, {"f", "m"}, {"x", "m"}]
+    assert all(not part["age"]["names"] for pair in counts for part in pair), "of numbers no value travels"
+    fleet.grid.sent.clear()
+    given = {**about, "categories": {"sex": ["f", "m", "x"]}}
+    fleet.run(raw(data=given, rounds=2), tmp_path / "listed")
+    assert "columns" not in asked(fleet), "where lists are given nobody is asked"
+    assert lines(tmp_path / "listed") == lines(tmp_path / "run")
+
+
+def test_a_run_on_numbers_goes_on_and_is_asked_once(fleet: Fleet, tmp_path: Path) -> None:
+    own(fleet, tmp_path)
+    given = raw(rounds=3)
+
+    def stop(record: Any) -> None:
+        if record["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fleet.run(given, tmp_path / "run", stop)
+    assert tomllib.loads((tmp_path / "run" / "config.toml").read_text())["data"]["categories"] == {}
+    fleet.grid.sent.clear()
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace("[data.categories]\n", ""))  # as an older version wrote it
+    fleet.run(given, tmp_path / "run")
+    assert "columns" not in asked(fleet)
+    fleet.run(raw(rounds=3, data={"categories": {}}), tmp_path / "none")
+    assert "columns" not in asked(fleet)
+    assert lines(tmp_path / "none") == lines(tmp_path / "run")
+
+
+def test_text_at_one_node_and_numbers_at_another_are_named(fleet: Fleet, tmp_path: Path) -> None:
+    files = mixed(fleet, tmp_path)
+    files[0].write_text(files[0].read_text().replace(",f,", ",0,").replace(",m,", ",1,"))
+    about = {"features": ["age", "sex"], "target": "ill", "labels": [0, 1]}
+    with pytest.raises(InputError, match="'sex' has text at clinic-b, clinic-c and numbers at clinic-a; make the"):
+        fleet.run(raw(data=about), tmp_path / "run")
+
+
+def test_text_is_refused_where_the_config_says_that_there_is_none(fleet: Fleet, tmp_path: Path) -> None:
     path, *_ = mixed(fleet, tmp_path)
-    about = {"features": list(COLUMNS_OF_ALL_KINDS), "target": "ill", "labels": [0, 1]}
+    about = {"features": list(COLUMNS_OF_ALL_KINDS), "target": "ill", "labels": [0, 1], "categories": {}}
     config, _ = resolve(raw(data=about), Facts("classification", 2))
     node = rows.Node("clinic-a", tmp_path / "s", data=str(path))
     with pytest.raises(InputError, match=r"clinic-a.csv: expected a finite number in column 'sex'.*data.categories"):

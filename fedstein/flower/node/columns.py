@@ -24,8 +24,6 @@ def columns(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays
         raise InputError(f"this node plays client {node.partition} of a trial, and has no file of its own")
     settings, expected = config.data, expected_rows(config)
     known = known_categories(settings.categories)
-    counts = data.count_rows(
-        Path(node.data).expanduser(), expected, config.evaluate.fraction, known, settings.missing == "mode"
-    )
+    counts = data.count_rows(Path(node.data).expanduser(), expected, config.evaluate.fraction, known, settings.missing)
     found = [{name: each._asdict() for name, each in part.items()} for part in counts]
     return {"columns": json.dumps(found, allow_nan=False)}, {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fedstein.data.column_counts import ColumnCounts, add_counts
 from fedstein.data.encoding import choose_encoding, known_categories
-from fedstein.errors import FedsteinError
+from fedstein.data.table import listed
+from fedstein.errors import FedsteinError, InputError
 from fedstein.federation.engine import FlowerEngineSettings
 from fedstein.flower.messages import Envelope, InvalidMessage, value
 from fedstein.flower.server.events import Events
@@ -21,7 +22,14 @@ MOST_NAMES = 10_000  # of one column; a node that sends more is not believed
 Counts = dict[str, ColumnCounts]
 
 
-def find_columns(transport: Transport, config: Config, events: Events, run: str) -> dict[str, Any]:
+class Found(NamedTuple):
+    """What the nodes' counts decide: keys of ``[data]``, and how many clients were there."""
+
+    keys: dict[str, Any]
+    clients: int
+
+
+def find_columns(transport: Transport, config: Config, events: Events, run: str) -> Found:
     """Ask every node what its columns hold, and decide how they are coded.
 
     The nodes send the names of categories with their counts, the number of missing values, and sums of numbers; no
@@ -34,7 +42,7 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
         run: The id of the run.
 
     Returns:
-        The keys of ``[data]`` that were found: ``categories`` and ``fill``.
+        The keys of ``[data]`` that were found: ``categories`` (``{}`` where no column has some) and ``fill``.
 
     Raises:
         FedsteinError: A node did not answer, or columns cannot be coded; the text says why.
@@ -52,6 +60,8 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
         raise FedsteinError(f"no counts of columns came from {names}: {reasons[0]}; start the run again")
     parts = [read_counts(found.replies[client], given.features or []) for client in clients]
     events.note("columns", clients=len(parts))
+    by_name = {membership.infos[client].name: every for client, (every, _) in zip(clients, parts, strict=True)}
+    refuse_mixtures(by_name, known_categories(given.categories))
     encoding = choose_encoding(
         add_counts([every for every, _ in parts]),
         training=add_counts([training for _, training in parts]),
@@ -61,12 +71,30 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
         coding=given.coding,
         where="the nodes' files",
     )
-    keys: dict[str, Any] = {}
-    if encoding.categories:
-        keys["categories"] = encoding.categories
+    keys: dict[str, Any] = {"categories": encoding.categories}  # {} where there are none: then it is known
     if given.missing is not None:
         keys["fill"] = encoding.fills
-    return keys
+    return Found(keys, sum(info.rows > 0 for info in membership.infos))
+
+
+def refuse_mixtures(counts: Mapping[str, Counts], known: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a column that is text at some clients and numbers at others.
+
+    Args:
+        counts: The counts over all rows of each client, by its name.
+        known: The columns that the config names as categories, which may look like numbers.
+
+    Raises:
+        InputError: There is such a column.
+    """
+    for column in next(iter(counts.values())):
+        with_text = [name for name, each in counts.items() if each[column].texts]
+        others = [name for name, each in counts.items() if each[column].numbers and not each[column].texts]
+        if with_text and others and column not in known:
+            raise InputError(
+                f"the nodes' files: column {column!r} has text at {listed(with_text)} and numbers at {listed(others)}; "
+                "make the files alike, or name the column in data.categories if it holds categories"
+            )
 
 
 def read_counts(reply: Envelope, features: list[str]) -> tuple[Counts, Counts]:

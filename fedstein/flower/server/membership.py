@@ -147,18 +147,19 @@ class Membership:
         """How many clients are connected, those that wait for an id included."""
         return len(self.where) + len(self.waiting_names)
 
-    def gather(self, seconds: float, all_of_them: bool) -> None:
+    def gather(self, seconds: float, all_of_them: bool, enough: int | None = None) -> None:
         """Wait for the nodes, then give ids to the clients that have none, in the order of their names.
 
         Args:
             seconds: How long to wait at most.
             all_of_them: Whether every client must be there; else one is enough.
+            enough: With how many clients waiting ends before its time; by default all of them.
 
         Raises:
             FedsteinError: Too few clients came in time.
         """
         began = time.monotonic()
-        while self.here() < self.size and time.monotonic() - began < seconds:
+        while self.here() < (enough or self.size) and time.monotonic() - began < seconds:
             self.look()
             self.transport.rest(0.1)
         if self.here() < self.size and (all_of_them or not self.here()):

@@ -63,12 +63,13 @@ def run_over(
     for note in notes:
         events.note("note", reason=note)
     start_jax(config)
+    there = config.partition.clients
     if config.data.name == "nodes" and is_open(config.data.categories, config.data.missing, config.data.fill):
         found = find_columns(transport, config, events, uuid.uuid4().hex)
-        raw = {**raw, "data": {**raw["data"], **found}}
+        raw, there = {**raw, "data": {**raw["data"], **found.keys}}, found.clients
         dataset = load_dataset(raw)
         config, _ = resolve(raw, facts_of(dataset))
-    prepared, membership = prepare_over(transport, config, dataset, events, uuid.uuid4().hex)
+    prepared, membership = prepare_over(transport, config, dataset, events, uuid.uuid4().hex, there=there)
 
     def begun(folder: RunFolder) -> None:
         keep_records(folder, events, membership)
@@ -99,6 +100,8 @@ def go_on(transport: Transport, raw: Mapping[str, Any], out: Path, events: Event
         key: entry for key, entry in raw["engine"].items() if key not in ("kind", "threads", "precision", "device")
     }
     config = config.model_copy(update={"engine": config.engine.model_copy(update=given)})
+    if config.data.name == "nodes" and config.data.categories is None:  # begun by a version that asked only if told to
+        config = config.model_copy(update={"data": config.data.model_copy(update={"categories": {}})})
     start_jax(config)
 
     def prepare_again(folder: RunFolder, config: Config) -> PreparedRun:
@@ -142,6 +145,7 @@ def prepare_over(
     run: str,
     memory: Mapping[str, Any] | None = None,
     basis: Rotation | None = None,
+    there: int | None = None,
 ) -> tuple[PreparedRun, Membership]:
     """Wait for the nodes, set them up, and build what the rounds need.
 
@@ -153,6 +157,7 @@ def prepare_over(
         run: The id of the run.
         memory: What the engine of the run knew before a resume; None for a new run.
         basis: The basis of the inputs, in a run that goes on and has one.
+        there: How many clients were there when the nodes were asked before; for others the start need not wait again.
 
     Returns:
         The run, ready to start, and its clients.
@@ -170,7 +175,7 @@ def prepare_over(
     assert isinstance(settings, FlowerEngineSettings)
     membership = Membership(transport, run, text, config.partition.clients, events, settings.report_timeout)
     membership.recall(dict(memory or {}))
-    membership.gather(settings.start_timeout, settings.on_missing == "wait")
+    membership.gather(settings.start_timeout, settings.on_missing == "wait", there)
     for info in membership.infos:
         refuse_cut(config, model, info.name, info.rows)
     requests = Requests(transport, membership, settings, run, text, events)
