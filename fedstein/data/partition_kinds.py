@@ -24,6 +24,15 @@ class PartitionSettings(Settings):
         description="How clients are numbered: as the partition deals them, in blocks of clients that hold the same "
         "labels, or shuffled by the seed. Round robin depends on it.",
     )
+    flip: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of a client's training labels that is replaced by other labels, for studies of robustness.",
+    )
+    flip_clients: list[int] | None = Field(
+        None, description="The clients whose labels are replaced, by id; all of them unless some are named."
+    )
 
 
 class SizedSettings(PartitionSettings):
@@ -101,7 +110,9 @@ def split_by_name(dataset: Dataset, settings: PartitionSettings, seed: int) -> S
     Raises:
         InputError: The rows cannot be shared out like that.
     """
-    return partition(dataset, settings.kind, seed=seed, **settings.model_dump(exclude={"kind", "order"}))
+    return partition(
+        dataset, settings.kind, seed=seed, **settings.model_dump(exclude={"kind", "order", "flip", "flip_clients"})
+    )
 
 
 PARTITION_KINDS: Registry[PartitionKind] = Registry("partition.kind", "fedstein.partitions", PartitionKind)

@@ -11,6 +11,7 @@ import numpy as np
 from fedstein import data
 from fedstein.data.basis import Rotation, find_basis, inputs_of, moments, restore_particles
 from fedstein.data.holdout import Share, share_out
+from fedstein.data.label_noise import with_wrong_labels
 from fedstein.data.lazy import Lazy, Recent
 from fedstein.data.partition_kinds import given_names, share_rows
 from fedstein.data.passed_dataset import rows_by_client
@@ -114,8 +115,21 @@ def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
     return share_rows(dataset, config.partition, config.seed)
 
 
+def as_clients_have_it(config: Config, dataset: data.Dataset) -> data.Dataset:
+    """The dataset with the training labels that clients have: those of ``partition.flip`` are wrong on purpose.
+
+    Raises:
+        InputError: Labels are to be replaced where there are none, or at a client that does not exist.
+    """
+    given = config.partition
+    if given.flip == 0.0:
+        return dataset
+    return with_wrong_labels(dataset, split_rows(config, dataset), given.flip, given.flip_clients, config.seed)
+
+
 def client_rows(config: Config, dataset: data.Dataset) -> Sequence[Rows]:
     """Every client's rows; what it holds out to evaluate on is still among them."""
+    dataset = as_clients_have_it(config, dataset)
     if was_passed(config):
         return rows_by_client(dataset)
     indices = split_rows(config, dataset)

@@ -23,6 +23,7 @@ LATER = {
     "algorithm.kernel",
     "evaluate.metrics",
     "evaluate.temperature",
+    "partition.flip",
     "partition.order",
     "sites.expand",
 }

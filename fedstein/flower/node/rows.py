@@ -18,7 +18,7 @@ from fedstein.files import pack, unpack, write_bytes
 from fedstein.flower.messages import digest
 from fedstein.inference.sites.base import Arrays
 from fedstein.runs.config import Config
-from fedstein.runs.federate import expects_counts, load_dataset, split_rows
+from fedstein.runs.federate import as_clients_have_it, expects_counts, load_dataset, split_rows
 
 KEPT = "rows.safetensors"
 
@@ -190,6 +190,7 @@ def read_trial(config: Config, client: int) -> Raw:
         )
     dataset = load_dataset(config.to_dict())
     index = split_rows(config, dataset)[client]
+    dataset = as_clients_have_it(config, dataset)
     return Raw(dataset.train_x[index], dataset.train_y[index], dataset.classes, dataset.task)
 
 
