@@ -148,6 +148,10 @@ class Registry(Mapping[str, Part], Generic[Part]):
         """
         return dict(self._parts)
 
+    def plugin_path(self, name: str) -> str | None:
+        """The import path of the plug-in that was loaded under this name; None for a built-in part."""
+        return self._plugins.get(name)
+
     def _entry_points(self) -> list[EntryPoint]:
         return list(entry_points(group=self.group))
 

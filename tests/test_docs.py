@@ -106,7 +106,9 @@ def test_shell_blocks_use_commands_and_settings_that_exist(page, text):
         command = group.commands[words[1]]
         context_words = words[2:]
         if hasattr(command, "commands"):
-            command, context_words = command.commands[words[2]], words[3:]
+            named = words[2] in command.commands  # a group may have a default command
+            command = command.commands[words[2] if named else command.default]
+            context_words = words[3:] if named else words[2:]
         options = {flag for parameter in command.params for flag in parameter.opts}
         assert {word for word in context_words if word.startswith("--")} <= options, words
         settings = [value for flag, value in itertools.pairwise(words) if flag == "--set"]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedstein.cli.deploy_app import deploy_app
-from fedstein.cli.node import node
+from fedstein.cli.node import node_app
 from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
 from fedstein.cli.study_commands import bench, compare, leaderboard, reference, reproduce, tune
 from fedstein.cli.summary import summary
@@ -25,6 +25,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="List the datasets, and download the full ones.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
+app.add_typer(node_app, name="node")
 
 
 def version(wanted: bool) -> None:
@@ -167,7 +168,6 @@ def report(
 app.command(cls=PlainHelp)(ui)
 app.command(cls=PlainHelp)(reference)
 app.command("summary", cls=PlainHelp)(summary)
-app.command("node", cls=PlainHelp)(node)
 
 
 @app.command(cls=PlainHelp)

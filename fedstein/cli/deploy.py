@@ -15,14 +15,15 @@ from fedstein.cli.progress import show_progress
 from fedstein.cli.run import headline, print_results, read_config, unused_folder
 from fedstein.console import say
 from fedstein.errors import FedsteinError, InputError
-from fedstein.flower.launch.appdir import flatten, write_app
+from fedstein.flower.launch.appdir import flatten, read_app, write_app
 from fedstein.flower.launch.certs import make_certificates, next_steps, node_names
 from fedstein.flower.launch.command import Value
 from fedstein.flower.launch.environment import tail
 from fedstein.flower.launch.fleet_types import Tls
 from fedstein.flower.launch.instructions import print_commands
 from fedstein.flower.launch.processes import Fleet
-from fedstein.runs.config import Config
+from fedstein.runs.config import Config, resolve
+from fedstein.runs.federate import facts_of, load_dataset
 from fedstein.runs.folder import RunFolder, refuse_used
 
 NODES = 3  # the default number of nodes of a demo
@@ -39,6 +40,22 @@ def flower_config(
     if clients is not None:
         given.append(f"partition.clients={clients}")
     return read_config(config_file, given, seed, preset)[0]
+
+
+def agreed_config(path: Path, settings: list[str], seed: int | None, preset: str | None) -> Config:
+    """Resolve the config of a run on Flower from a config file, or from the folder that ``make_app`` wrote.
+
+    Raises:
+        InputError: If there is no config, or options were given for a folder, which spells everything out.
+    """
+    if not path.is_dir():
+        if not path.exists():
+            raise InputError(f"expected a config file or the folder of an app, found nothing at {path}")
+        return flower_config(path, settings, seed, preset, None)
+    if settings or seed is not None or preset:
+        raise InputError(f"{path} spells every setting out; leave out --set, --seed and --preset")
+    raw = {key: value for key, value in read_app(path).items() if key != "out"}
+    return resolve({**raw, "engine": {**raw.get("engine", {}), "kind": "flower"}}, facts_of(load_dataset(raw)))[0]
 
 
 def demo(
@@ -219,11 +236,15 @@ def make_app(
     write_app(folder, {**flatten(config.to_dict()), "out": str(run)})
     about: dict[str, dict[str, Value]] = {}
     for client, name in enumerate(names):
-        own: dict[str, Value] = {"data": f"/path/of/{name}.csv"} if config.data.name == "nodes" else {}
+        own: dict[str, Value] = {}
+        if config.data.name == "nodes":
+            own = {"data": f"/path/of/{name}.csv", "policy": f"{name}.policy.toml"}
         about[name] = {"name": name, **(own or {"partition-id": client}), "state-dir": f"~/.fedstein/state/{name}"}
     print(print_commands(folder.absolute(), about, host=host, port=port, threads=config.engine.threads))
     if config.data.name == "nodes":
-        print("# data: each node's own CSV, Parquet or NPZ file")
+        print(
+            "# data: each node's own CSV, Parquet or NPZ file; policy: what the node answers, for its operator to read"
+        )
 
 
 def make_certs(folder: Path, hosts: list[str], nodes: str, days: int) -> None:

@@ -110,7 +110,8 @@ def test_a_node_config_is_read_back_by_flower():
 
 
 def test_the_commands_name_every_part(tmp_path: Path):
-    nodes = {"north": {"name": "north", "data": "/a b/c.csv"}, "south": {"name": "south", "partition-id": 1}}
+    own = {"name": "north", "data": "/a b/c.csv", "policy": "n.toml"}
+    nodes = {"north": own, "south": {"name": "south", "partition-id": 1}}
     text = print_commands(tmp_path / "app", nodes, host="link.example")
     plain, secure = text.split("# B. ")
     assert "FLWR_TELEMETRY_ENABLED=0" in plain
@@ -118,7 +119,9 @@ def test_the_commands_name_every_part(tmp_path: Path):
         for command in ("flower-superlink", "flower-superexec", "flwr run"):
             assert part.count(f"\n{command} ") == 1
         assert part.count("\nfedstein node link.example:8000 ") == 2
-    assert "--name north --data '/a b/c.csv'" in plain
+        assert f"fedstein node policy {tmp_path / 'app'} > n.toml\nfedstein node link.example:8000 " in part
+        assert "reach no path but /v1/fleet/" in part
+    assert "--name north --data '/a b/c.csv' --policy n.toml" in plain
     assert "--insecure" in plain
     assert "--insecure" not in secure
     assert secure.count("flwr supernode register") == 2

@@ -206,7 +206,12 @@ def test_another_version_of_flower_is_refused_by_name(monkeypatch: pytest.Monkey
     [
         ((), "either --root-certificates FILE or --insecure"),
         (("--insecure",), "either data="),
-        (("--insecure", "--data", "none.csv"), "found none at none.csv"),
+        (("--insecure", "--data", "none.csv"), "the columns of data that a server may use"),
+        (("--insecure", "--data", "none.csv", "--target", "y"), "target='y' and features=''"),
+        (("--insecure", "--data", "none.csv", "--target", "y", "--features", "*"), "found none at none.csv"),
+        (("--insecure", "--data", "none.csv", "--policy", "none.toml"), "none.toml cannot be read"),
+        (("--insecure", "--data", "a.csv", "--policy", "b.toml", "--target", "y"), "write target into the policy file"),
+        (("--insecure", "--partition-id", "0", "--features", "a"), "target and features belong to data"),
         (("--insecure", "--partition-id", "0", "--isolation", "thread"), "resident or subprocess"),
     ],
 )

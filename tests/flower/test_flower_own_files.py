@@ -54,7 +54,13 @@ def own(fleet: Fleet, tmp_path: Path, suffixes: tuple[str, ...] = (".csv", ".npz
     fleet.grid.nodes.clear()
     for number, (name, suffix) in enumerate(zip(SITES, suffixes, strict=True)):
         path = write(tmp_path / f"{name}{suffix}", *patients(number, **more))
-        fleet.grid.nodes[200 + number] = {"name": name, "data": str(path), "state-dir": str(tmp_path / "s" / name)}
+        fleet.grid.nodes[200 + number] = node_of(name, path, tmp_path, COLUMNS)
+
+
+def node_of(name: str, path: Path, tmp_path: Path, columns: tuple[str, ...]) -> dict[str, Any]:
+    """The node config of a clinic whose operator allows these features."""
+    allowed = {"target": "ill", "features": ",".join(columns)}
+    return {"name": name, "data": str(path), "state-dir": str(tmp_path / "s" / name), **allowed}
 
 
 def raw(**sections: Any) -> dict[str, Any]:
@@ -284,7 +290,7 @@ def mixed(fleet: Fleet, tmp_path: Path) -> list[Path]:
     files = [mixed_file(tmp_path / f"{name}.csv", number) for number, name in enumerate(SITES)]
     fleet.grid.nodes.clear()
     for number, (name, path) in enumerate(zip(SITES, files, strict=True)):
-        fleet.grid.nodes[300 + number] = {"name": name, "data": str(path), "state-dir": str(tmp_path / "s" / name)}
+        fleet.grid.nodes[300 + number] = node_of(name, path, tmp_path, COLUMNS_OF_ALL_KINDS)
     return files
 
 

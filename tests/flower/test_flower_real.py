@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 from conftest import BLR, BNN, events, in_process, lines, settings
-from real import DIAGONAL, EIGEN, NAMES, PARTICLES, SLOW, Scene, play_on, robin, start_fleet
+from real import DIAGONAL, EIGEN, LONG, NAMES, PARTICLES, SLOW, Scene, play_on, robin, start_fleet
 
 from fedstein.flower.launch.processes import EXEC, Fleet
+from fedstein.flower.node.policy import make_policy, policy_text
+from fedstein.runs.config import resolve
+from fedstein.runs.federate import facts_of, load_dataset
 
 pytestmark = pytest.mark.slow
 
@@ -149,3 +152,23 @@ def test_reports_that_never_arrive(scene: Scene) -> None:
         assert line["reports"][2] is None
         assert line["selected"] != [2]
     assert "client-2" in scene.happened("missing")
+
+
+def test_a_node_refuses_what_its_policy_does_not_allow_and_both_ends_say_so(scene: Scene, tmp_path: Path) -> None:
+    """The policy allows one target of the node's file; the server names another one."""
+    path = tmp_path / "clinic.csv"
+    path.write_text("age,ill,hiv\n" + "".join(f"{40 + i},{i % 2},{i // 2 % 2}\n" for i in range(40)))
+    allowed = {"name": "nodes", "features": ["age"], "target": "ill", "labels": [0, 1]}
+    raw = {"rounds": 1, "data": allowed, "partition": {"clients": 1}, "engine": {"kind": "flower", "threads": 1}}
+    config, _ = resolve(raw, facts_of(load_dataset(raw)))
+    (tmp_path / "clinic.toml").write_text(policy_text(make_policy(config)))
+    about = {"name": "clinic", "data": str(path), "policy": str(tmp_path / "clinic.toml")}
+    scene.fleet.start_node("clinic", {**about, "state-dir": str(tmp_path / "state")})
+    try:
+        scene.submit({**raw, "data": {**allowed, "target": "hiv"}}, start_timeout=12.0)
+        assert scene.fleet.wait(scene.run, LONG) == "finished:failed"
+        words = "policy clinic.toml does not allow data.target = 'hiv'; it allows: ill"
+        assert words in scene.fleet.logs(scene.run)
+        assert words in scene.fleet.log("clinic")
+    finally:
+        scene.fleet.kill_node("clinic")

@@ -91,7 +91,7 @@ def test_a_device_that_a_node_does_not_have_is_refused_by_name(tmp_path: Path) -
         pytest.skip("there is an accelerator")
     config, _ = resolve(settings(BLR, engine={"kind": "flower", "device": "gpu"}), Facts("classification", 2))
     head = {"format": FORMAT, "kind": "ask", "round": 1, "client": 0, "config": config.to_toml()}
-    reply = handle(Envelope(head, {}), Node("somebody", tmp_path))
+    reply = handle(Envelope(head, {}), Node("somebody", tmp_path, partition=0))
     assert reply.head["status"] == REFUSED
     assert "engine.device = 'gpu'" in reply.head["reason"]
 

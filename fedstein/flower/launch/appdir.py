@@ -138,6 +138,38 @@ def write_app(folder: Path, settings: Mapping[str, Value]) -> Path:
     return path
 
 
+def read_app(folder: Path) -> dict[str, Any]:
+    """Read the settings of an app folder that ``write_app`` wrote.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The nested settings, with ``out``.
+
+    Raises:
+        InputError: It holds no such app.
+    """
+    path = folder / "pyproject.toml"
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        if found["project"]["name"] != NAME:
+            raise KeyError(NAME)
+        nested = found["tool"]["flwr"]["app"]["config"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"expected an app that fedstein deploy app wrote in {folder}, found none") from None
+    return unflatten(_dotted(nested))
+
+
+def _dotted(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with dotted keys, their values as they are."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        inner = _dotted(value) if isinstance(value, Mapping) else {"": value}
+        flat |= {f"{key}.{rest}".rstrip("."): each for rest, each in inner.items()}
+    return flat
+
+
 def _check_folder(folder: Path, path: Path) -> None:
     """Refuse a folder unless it is new, empty, or holds nothing but an app that Fedstein wrote.
 

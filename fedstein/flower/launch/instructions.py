@@ -9,6 +9,12 @@ from pathlib import Path
 from fedstein.errors import InputError
 from fedstein.flower.launch.command import Value
 
+OPEN = (
+    "# Whoever reaches the link's port can start runs, and a run's server code runs where flower-superexec does.\n"
+    "# Let other machines reach no path but /v1/fleet/ (docs/deploy.md, Who may start a run).\n"
+    "# Nodes that are started as below run no code that travels with a run."
+)
+
 
 def node_settings(settings: Mapping[str, Value]) -> str:
     """Write a node config as the text that ``--node-config`` takes.
@@ -106,7 +112,7 @@ def _commands(
         link += ["--ssl-ca-certfile", folder / "ca.crt", "--ssl-certfile", folder / "link.crt"]
         link += ["--ssl-keyfile", folder / "link.key", "--enable-supernode-auth", *secret]
         executor += secret
-    parts = ["# the link, and what starts server processes for it", line(*link), line(*executor, *client)]
+    parts = [OPEN, "# the link, and what starts server processes for it", line(*link), line(*executor, *client)]
     parts += ["", "# where flwr is used: how it finds the link (once)", 'mkdir -p "$FLWR_HOME"']
     parts += [
         'cat >> "$FLWR_HOME/config.toml" <<END',
@@ -121,6 +127,8 @@ def _commands(
             parts.append(line("flwr", "supernode", "register", folder / f"node-{name}.pub", connection, "--name", name))
     parts += ["", "# each node, on its own machine"]
     for name, settings in nodes.items():
+        if "policy" in settings:  # from the app, which is what was agreed on
+            parts.append(f"{line('fedstein', 'node', 'policy', app)} > {shlex.quote(str(settings['policy']))}")
         words: list[str | Path] = ["fedstein", "node", address, *client]
         for key, value in settings.items():
             words += [f"--{key}", str(value)]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
+from logging import WARNING
 from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.supercore import log
 
+from fedstein.flower.messages import REFUSED, Envelope
 from fedstein.flower.records import array_record, from_record, to_record
 
 app = ClientApp()
@@ -33,7 +36,15 @@ def answer(message: Message, context: Context) -> Message:
     from fedstein.flower.node.rows import read_node
 
     reply = handle(request, read_node(context.node_config))
+    log_refusal(reply)
     return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)
+
+
+def log_refusal(reply: Envelope) -> None:
+    """Write to the node's log what the node has refused; the server's ``events.jsonl`` gets the same reason."""
+    if reply.head.get("status") == REFUSED:
+        what = f"{reply.head.get('kind')}, round {reply.head.get('round')}, run {reply.head.get('run')}"
+        log(WARNING, "fedstein: %s: refused: %s", what, reply.head.get("reason"))
 
 
 def start_computing(config: str, state_dir: str) -> None:

@@ -9,6 +9,7 @@ from fedstein import data
 from fedstein.data.encoding import known_categories
 from fedstein.errors import InputError
 from fedstein.flower.messages import Envelope, Head
+from fedstein.flower.node.policy import refuse_small
 from fedstein.flower.node.rows import Node, expected_rows, refuse_other_kind
 from fedstein.inference.sites.base import Arrays
 from fedstein.runs.config import Config
@@ -25,5 +26,6 @@ def columns(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays
     settings, expected = config.data, expected_rows(config)
     known = known_categories(settings.categories)
     counts = data.count_rows(Path(node.data).expanduser(), expected, config.evaluate.fraction, known, settings.missing)
+    refuse_small(node.policy, max((each.rows for each in counts[1].values()), default=0), "rows to train on")
     found = [{name: each._asdict() for name, each in part.items()} for part in counts]
     return {"columns": json.dumps(found, allow_nan=False)}, {}

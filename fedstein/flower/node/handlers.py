@@ -38,7 +38,8 @@ from fedstein.flower.messages import (
     value,
 )
 from fedstein.flower.node.columns import columns
-from fedstein.flower.node.rows import Node, Rows, load_rows, still_open
+from fedstein.flower.node.policy import check_request, refuse_small
+from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
 from fedstein.flower.node.store import Kept, OutOfSync, Store
 from fedstein.inference.sites.base import Arrays
 from fedstein.registry import only_plugins
@@ -58,7 +59,8 @@ def handle(request: Envelope, node: Node) -> Envelope:
 
     Args:
         request: What the server sent.
-        node: What the node's operator says of it. Plug-ins that the operator has not listed are not imported.
+        node: What the node's operator says of it. What the operator does not allow is refused before any row is read,
+            and plug-ins that the operator has not listed are not imported.
 
     Returns:
         The reply. Where the node cannot do what it was asked, the reply says so, with the reason.
@@ -67,6 +69,8 @@ def handle(request: Envelope, node: Node) -> Envelope:
     reply: Head = {key: head.get(key) for key in ("run", "kind", "round", "client")}
     reply = {"format": FORMAT, **{k: v for k, v in reply.items() if v is not None}, "name": node.name}
     try:
+        policy = policy_of(node)
+        node = node._replace(policy=policy, plugins=node.plugins if policy is None else tuple(policy.plugins))
         with only_plugins(node.plugins):
             found, arrays = answer(request, node)
     except Missing as error:
@@ -102,6 +106,8 @@ def answer(request: Envelope, node: Node) -> tuple[Head, Arrays]:
     if kind not in HANDLERS:
         raise InvalidMessage(f"unknown request {kind!r}; expected one of {', '.join(HANDLERS)}")
     config = read_config(value(head, "config", str), node.plugins)
+    if node.policy is not None:
+        check_request(node.policy, kind, config)
     use_device(config.engine.device)
     return HANDLERS[kind](request, config, node)
 
@@ -250,6 +256,7 @@ def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Array
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
+    refuse_small(node.policy, len(rows.share.held_x), "rows that are held out for evaluation")
     received = main_part(request.arrays)
     if set(received) != {"particles"}:
         raise InvalidMessage(f"expected particles to evaluate, got {sorted(received)}")

@@ -16,15 +16,17 @@ from fedstein.data.node_rows import Expectation
 from fedstein.errors import InputError
 from fedstein.files import pack, unpack, write_bytes
 from fedstein.flower.messages import digest
+from fedstein.flower.node.policy import ANY, Policy, of_columns, read_policy, refuse_small
 from fedstein.inference.sites.base import Arrays
 from fedstein.runs.config import Config
 from fedstein.runs.federate import as_clients_have_it, expects_counts, load_dataset, split_rows
 
 KEPT = "rows.safetensors"
+BUILT_IN = ("embedded", "scikit-learn", "fetched")  # origins of datasets that a node in a trial may load
 
 
 class Node(NamedTuple):
-    """The node config: the node's name, where its rows are, where it may write, and which plug-ins it may import."""
+    """The node config: the node's name, where its rows are, where it may write, and what its operator allows."""
 
     name: str
     state_dir: Path
@@ -32,6 +34,10 @@ class Node(NamedTuple):
     data: str = ""  # its own file
     partitions: int | None = None  # how many clients the operator expects the trial to have
     plugins: tuple[str, ...] = ()  # import paths or modules of plug-ins that this node may import
+    target: str = ""  # the only column of its file that may be the target
+    features: tuple[str, ...] = ()  # the columns of its file that may be features
+    policy_file: str = ""  # the file that says what it answers, in place of the three before
+    policy: Policy | None = None  # what it answers, once it is read; None allows everything
 
 
 class Rows(NamedTuple):
@@ -68,7 +74,7 @@ def read_node(settings: Mapping[str, Any]) -> Node:
     Raises:
         InputError: A key is unknown, missing or wrong.
     """
-    known = {"name", "state-dir", "partition-id", "num-partitions", "data", "plugins"}
+    known = {"name", "state-dir", "partition-id", "num-partitions", "data", "plugins", "target", "features", "policy"}
     if unknown := sorted(set(settings) - known):
         raise InputError(f"--node-config has {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
     partition, path = settings.get("partition-id"), str(settings.get("data", ""))
@@ -82,9 +88,43 @@ def read_node(settings: Mapping[str, Any]) -> Node:
     if not settings.get("state-dir"):
         raise InputError('--node-config needs state-dir="FOLDER": where this node keeps its site between requests')
     name = str(settings.get("name", "")) or (f"client-{partition}" if partition is not None else Path(path).stem)
-    plugins = tuple(part.strip() for part in str(settings.get("plugins", "")).split(",") if part.strip())
+    plugins, features = (_listed(settings, key) for key in ("plugins", "features"))
+    target, policy = str(settings.get("target", "")), str(settings.get("policy", ""))
+    if policy and (twice := [key for key in ("plugins", "target", "features") if settings.get(key)]):
+        raise InputError(f"--node-config has a policy and {twice[0]}; write {twice[0]} into the policy file")
+    if partition is not None and (target or features):
+        raise InputError("--node-config: target and features belong to data; a node in a trial has no file of its own")
+    if path and not policy and not (target and features):
+        raise InputError(
+            "--node-config needs the columns of data that a server may use: "
+            f'target="COLUMN" and features="COLUMN,COLUMN" ("{ANY}" for all of them), or policy="FILE", which fedstein '
+            f"node policy writes; got target={target!r} and features={','.join(features)!r}"
+        )
     folder = Path(str(settings["state-dir"])).expanduser()
-    return Node(name, folder, partition, path, settings.get("num-partitions"), plugins)
+    return Node(name, folder, partition, path, settings.get("num-partitions"), plugins, target, features, policy)
+
+
+def _listed(settings: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in str(settings.get(key, "")).split(",") if part.strip())
+
+
+def policy_of(node: Node) -> Policy | None:
+    """What the node's operator allows. A policy file is read anew for every request, so that a change counts at once.
+
+    Args:
+        node: The node config.
+
+    Returns:
+        The policy; None for a node in a trial that has none, which has nothing but built-in datasets.
+
+    Raises:
+        InputError: The policy file cannot be read, or is not a policy.
+    """
+    if node.policy_file:
+        return read_policy(Path(node.policy_file))
+    if node.partition is not None:
+        return None
+    return of_columns(node.target, node.features, node.plugins)
 
 
 def load_rows(config: Config, node: Node, setup: Arrays, *, anew: bool = False) -> Rows:
@@ -115,6 +155,7 @@ def load_rows(config: Config, node: Node, setup: Arrays, *, anew: bool = False) 
     if expects_counts(config.to_dict()):
         data.refuse_no_counts(raw.y, Path(node.data).name or node.name)
     share = share_out(raw.x, raw.y, config.evaluate.fraction)
+    refuse_small(node.policy, len(share.x), "rows to train on")
     if "mean" in setup:
         share = scaled(share, setup, node)
     return Rows(share, digest({"x": raw.x, "y": raw.y}), raw.classes, raw.task)
@@ -183,7 +224,8 @@ def read_trial(config: Config, client: int) -> Raw:
     Raises:
         InputError: The server names a file. Which files a node opens is its operator's choice.
     """
-    if "path" in data.DATASETS[config.data.name].keys:
+    found = data.DATASETS.get(config.data.name)
+    if found is None or found.origin not in BUILT_IN or "path" in found.keys:
         raise InputError(
             f"data.name = {config.data.name!r}: a node in a trial uses built-in datasets and opens no path that a "
             'server names; start the node with data="FILE" and the run with data.name = "nodes"'

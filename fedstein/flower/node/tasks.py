@@ -30,6 +30,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedstein.errors import FedsteinError
+from fedstein.flower.node.client_app import log_refusal
 from fedstein.flower.node.worker_pool import WorkerPool
 from fedstein.flower.records import array_record, from_record, to_record
 from fedstein.flower.waits import Alarm
@@ -112,6 +113,7 @@ class TaskRunner:
         began = time.monotonic()
         with self._computing:
             reply = self.pool.ask(request, node_config, min(self.seconds, message.metadata.ttl))
+        log_refusal(reply)
         log(INFO, "fedstein: %s: answered in %.3f s", what, time.monotonic() - began)
         return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)
 

@@ -57,6 +57,7 @@ class Membership:
         self.checksums: dict[str, str] = {}  # of each client's rows, by name
         self.settled = False  # whether ids were given out; before that, clients are gathered to be sorted by name
         self.waiting_names: dict[str, tuple[int, Head]] = {}
+        self.turned_away: dict[str, str] = {}  # why nodes do not take part, by name
         self.on_join: Callable[[], None] = lambda: None
         self._greetings: dict[str, Greeting] = {}
         self._greeted: dict[int, float] = {}
@@ -108,6 +109,7 @@ class Membership:
                 self._admit(greeting, reply)
             except FedsteinError as error:
                 who = str(reply.head.get("name", f"node {greeting.node}"))[:80]
+                self.turned_away[who] = str(error)
                 self.events.note("turned away", name=who, reason=str(error))
         for ticket, greeting in list(self._greetings.items()):
             if now - greeting.sent > self.ttl:
@@ -136,6 +138,7 @@ class Membership:
         self.names[name], self.checksums[name] = client, checksum
         self.infos[client] = ClientInfo(client, name, rows)
         self.where[client] = greeting.node
+        self.turned_away.pop(name, None)
         self.events.note("joined", client=client, name=name, rows=rows)
         if new:
             self.on_join()
@@ -163,11 +166,14 @@ class Membership:
             self.look()
             self.transport.rest(0.1)
         if self.here() < self.size and (all_of_them or not self.here()):
+            go_on = "start the other nodes, or set it to 'proceed' to go on without them"
+            away = "".join(f"; {name} was turned away: {reason}" for name, reason in self.turned_away.items())
             raise FedsteinError(
                 f"{self.here()} of {self.size} clients are there after {seconds:.0f} s (engine.start_timeout), and "
-                "engine.on_missing is 'wait'; start the other nodes, or set it to 'proceed' to go on without them"
+                f"engine.on_missing is 'wait'; {go_on}{away}"
                 if self.here()
                 else f"no client is there after {seconds:.0f} s (engine.start_timeout); start the nodes, see their logs"
+                f"{away}"
             )
         self.settled = True
         waiting, self.waiting_names = self.waiting_names, {}
