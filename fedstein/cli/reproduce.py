@@ -16,7 +16,7 @@ from fedstein.console import say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.machine import cores
 from fedstein.runs.config import unknown
-from fedstein.runs.side_by_side import work_off
+from fedstein.runs.side_by_side import is_finished, work_off
 from fedstein.studies.reproduce import (
     BEYOND,
     FIGURES,
@@ -27,7 +27,9 @@ from fedstein.studies.reproduce import (
     Verdict,
     make_plan,
     write_conditions,
+    write_pages,
 )
+from fedstein.studies.reproduce.run_lines import Lines, conditions_in, read_lines, without
 from fedstein.studies.reproduce.variants import VARIANTS
 from fedstein.studies.reproduce.write import number
 
@@ -49,11 +51,13 @@ def reproduce_figures(
     variants: Sequence[str] = (),
     order: str | None = None,
     until_decided: bool = False,
+    known: Path | None = None,
+    looks: int = 1,
 ) -> None:
     """Run everything that a figure needs, and write the figure, its numbers and its page.
 
     Args:
-        what: A figure of the paper, a comparison beyond it, "steps", "theory" or "all".
+        what: A figure of the paper, a comparison beyond it, "steps", "theory", "pages" or "all".
         seeds: The number of seeds, or None for the default.
         rounds: The number of rounds, or None for the default.
         data: "embedded" or "full".
@@ -67,13 +71,15 @@ def reproduce_figures(
         order: How clients are numbered: "blocks", "dealt", "shuffled" or "all". None for the default: blocks for the
             figures of the paper, dealt for the studies beyond it.
         until_decided: Whether seeds are added until every comparison is decided.
+        known: A file of lines of runs, which are not run again and count for the claims.
+        looks: How often verdicts were looked at before seeds were added, this time included.
 
     Raises:
         InputError: If a name is unknown or nothing is left to draw.
         FedsteinError: If a run fails or the user stops the command.
     """
     for name, got, valid in (
-        ("figure", what, [*FIGURES, *BEYOND, "steps", "theory", "all"]),
+        ("figure", what, [*FIGURES, *BEYOND, "steps", "theory", "pages", "all"]),
         ("value of --data", data, ["embedded", "full"]),
         ("value of --density", density, ["reference", "log", "both"]),
         ("value of --order", order or "blocks", [*ORDERS, "all"]),
@@ -92,11 +98,22 @@ def reproduce_figures(
         raise InputError("theory is measured with one density at a time; use --density reference or --density log")
     if until_decided and what in BEYOND:
         raise InputError(f"--until-decided is for the claims of the paper, {what} has none; leave it out")
+    check_known(what, known, looks, data, until_decided)
+    lines = read_lines(known) if known else {}
+    if what == "pages":
+        command = command_line(what, None, None, data, "reference", [], False, known=known, looks=looks)
+        conditions = [Condition(*each) for each in conditions_in(lines, ORDERS)]
+        write_pages(lines, conditions, out, command, looks)
+        if not quiet:
+            print(f"pages: {out / 'sentences.md'}, {out / 'dependence.md'}")
+        return
     if what == "steps":
         tune_figures(settings, seeds or 1, rounds, out, quiet)
         return
     workers = jobs or cores()
-    command = command_line(what, seeds, rounds, data, density, settings, quick, variants, order, until_decided)
+    command = command_line(
+        what, seeds, rounds, data, density, settings, quick, variants, order, until_decided, known, looks
+    )
     full = data == "full"
     if what != "theory":
         figures = list(FIGURES) if what == "all" else [what]
@@ -125,11 +142,27 @@ def reproduce_figures(
         if until_decided:
             draw_until_decided(plans, seeds or MOST_SEEDS, out, workers, command, quiet)
         else:
-            draw_figures(plans(seeds), out, workers, command, quiet)
+            draw_figures(plans(seeds), out, workers, command, quiet, known=lines, looks=looks)
     elif settings:
         raise InputError("theory is measured with 30 BLR clients only; leave --setting out")
     if what == "theory" or (what == "all" and (not settings or "blr30" in settings)):
         measure_theory(seeds, rounds, density, full, quick, out, workers, command, quiet)
+
+
+def check_known(what: str, known: Path | None, looks: int, data: str, until_decided: bool) -> None:
+    """Refuse what --known and --looks do not go with.
+
+    Raises:
+        InputError: They are asked for where they would be ignored or wrong, or pages without lines.
+    """
+    if what == "pages" and known is None:
+        raise InputError("pages are made from lines of runs; name their file: --known experiments/orders/runs.csv")
+    if known is not None and (what in ("steps", "theory", "all") or data == "full"):
+        raise InputError("--known is for figures with the embedded data and for pages; leave it out")
+    if until_decided and (known is not None or looks > 1):
+        raise InputError("--until-decided looks at its own seeds, as often as it likes; leave --known and --looks out")
+    if looks > 1 and what not in (*FIGURES, "all", "pages"):
+        raise InputError(f"--looks is for the claims of the paper, {what} has none; leave it out")
 
 
 def conditions_of(order: str, density: str) -> list[Condition]:
@@ -140,19 +173,32 @@ def conditions_of(order: str, density: str) -> list[Condition]:
 
 
 def draw_figures(
-    plans: Mapping[Condition, Plan], out: Path, workers: int, command: str, quiet: bool, rule: str = "student"
+    plans: Mapping[Condition, Plan],
+    out: Path,
+    workers: int,
+    command: str,
+    quiet: bool,
+    rule: str = "student",
+    known: Lines | None = None,
+    looks: int = 1,
 ) -> list[Verdict]:
-    """Run the jobs of plans, write their figures and pages, and print the verdicts on the claims."""
+    """Run the jobs of plans, write their figures and pages, and print the verdicts on the claims.
+
+    Jobs that have a line in ``known`` are not run; where their folder is here all the same, it is drawn.
+    """
     jobs = list(dict.fromkeys(job for plan in plans.values() for job in plan.jobs))
+    left = set(without(jobs, known or {}))
+    jobs = [job for job in jobs if job in left or is_finished(out / "runs" / job.name)]
     jobs.sort(key=lambda job: job.seed)  # whole comparisons first
     figures = next(iter(plans.values())).figures
     with show_jobs(jobs, ", ".join(figures), out, workers, quiet) as on_progress:
         folders = work_off(jobs, out / "runs", workers, on_progress)
-    verdicts = write_conditions(plans, folders, out, command, rule)
+    verdicts = write_conditions(plans, folders, out, command, rule, known, looks)
     if not quiet:
         if verdicts:
             Console(markup=False).print(verdict_table(verdicts))
-        page = ("claims.html" if len(plans) == 1 else "sentences.md") if verdicts else f"{figures[0]}.md"
+        page = "claims.html" if verdicts and len(plans) == 1 else "sentences.md"
+        page = f"{figures[0]}.md" if figures[0] in BEYOND else page
         print(f"figures and numbers: {out}    page: {out / page}")
     return verdicts
 
@@ -254,6 +300,8 @@ def command_line(
     variants: Sequence[str] = (),
     order: str | None = None,
     until_decided: bool = False,
+    known: Path | None = None,
+    looks: int = 1,
 ) -> str:
     """Return the command that makes a page, with only the options that change its result."""
     words = ["fedstein", "reproduce", what]
@@ -265,6 +313,8 @@ def command_line(
     words += [word for variant in variants for word in ("--variant", variant)]
     words += ["--order", order] if order else []
     words += ["--until-decided"] if until_decided else []
+    words += ["--known", known.name] if known else []
+    words += ["--looks", str(looks)] if looks > 1 else []
     words += ["--quick"] if quick else []
     return shlex.join(words)
 

@@ -108,7 +108,7 @@ def reproduce(
         typer.Argument(
             metavar="WHAT",
             help="fig1, fig2, fig3 or fig4: a figure of the paper. theory: section III. all: these five. Beyond the "
-            "paper: sites, draws, reports, several, shards, steps.",
+            "paper: selection, sites, draws, reports, several, shards, steps. pages: what --known alone gives.",
         ),
     ],
     seeds: Annotated[
@@ -142,6 +142,22 @@ def reproduce(
             help="Add seeds, up to --seeds or 20, until an always-valid confidence sequence decides every claim.",
         ),
     ] = False,
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="runs.csv",
+            help="What was measured of runs before (experiments/orders/runs.csv). They are not run again; the claims "
+            "are judged from them and the new runs together, which out/runs.csv then has.",
+        ),
+    ] = None,
+    looks: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="How often verdicts were looked at before seeds were added, this time included. Each look has its "
+            "share of the error rate.",
+        ),
+    ] = 1,
     setting: Annotated[
         list[str] | None,
         typer.Option(metavar="blr30|blr120|bnn27|bnn120|...", help="Draw only this panel; may be repeated."),
@@ -164,6 +180,8 @@ def reproduce(
     """Reproduce the figures of the paper with error bars, and check which of its claims hold.
 
     \b
+    selection the paper's schemes and others with curvature sites, in each order of clients
+    pages     section IV sentence by sentence, and when selection pays, from the lines of --known
     theory    the indicators of section III against the true decrease of the free energies
     sites     curvature sites, the paper's sites and two references
     draws     the rules that select clients by their innovation
@@ -177,6 +195,7 @@ def reproduce(
       fedstein reproduce fig1 --quick
       fedstein reproduce fig2 --setting blr30 --order all --density both --seeds 10
       fedstein reproduce sites --setting bnn27 --variant curvature --variant pooled
+      fedstein reproduce fig1 --setting bnn27 --density log --seeds 10 --known experiments/orders/runs.csv
     """
     from fedstein.cli.reproduce import reproduce_figures
 
@@ -194,6 +213,8 @@ def reproduce(
         variant or [],
         order,
         until_decided,
+        known,
+        looks,
     )
 
 

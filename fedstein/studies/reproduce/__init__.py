@@ -3,7 +3,7 @@
 from fedstein.studies.reproduce.claims import CLAIMS, Claim, Verdict, judge
 from fedstein.studies.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan, make_plan
 from fedstein.studies.reproduce.sentences import Condition
-from fedstein.studies.reproduce.write import write_conditions, write_results
+from fedstein.studies.reproduce.write import write_conditions, write_pages, write_results
 
 __all__ = [
     "BEYOND",
@@ -18,5 +18,6 @@ __all__ = [
     "judge",
     "make_plan",
     "write_conditions",
+    "write_pages",
     "write_results",
 ]

@@ -1,7 +1,7 @@
 """The claims of section IV as comparisons: an effect, a paired interval over seeds, and a verdict.
 
-The verdicts of one page are corrected together (``correct``): a claim is decided only if Holm's correction over all
-comparisons of the page lets it.
+The verdicts of one page are corrected together (``correct``): a claim is decided only if the correction over all
+comparisons of the page lets it (``evidence.decide``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from fedstein.report.load import Run
-from fedstein.studies.reproduce.evidence import MARGIN, decision_level, direction, holm, interval
+from fedstein.studies.reproduce.evidence import MARGIN, Levels, decide, interval, levels_of
 from fedstein.studies.reproduce.spectrum import share_at_period
 
 MEASURES = {
@@ -50,8 +50,8 @@ class Claim(NamedTuple):
 class Verdict(NamedTuple):
     """The effect in favour of the claim, and its 95% interval over seeds (None with too few seeds).
 
-    ``level`` is the smallest error level at which the interval decides, ``found`` what it says then (``above``,
-    ``below`` or ``same``), and ``decided`` whether it may say so after the correction for the others of the page.
+    ``levels`` are the smallest error levels at which the two tests of the comparison reject. ``found`` is what the
+    page as a whole lets it say: ``apart``, ``alike``, or nothing.
     """
 
     claim: Claim
@@ -61,9 +61,13 @@ class Verdict(NamedTuple):
     effect: float | None
     low: float | None
     high: float | None
-    level: float = 1.0
+    levels: Levels = Levels()
     found: str = ""
-    decided: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is a verdict."""
+        return bool(self.found)
 
     @property
     def word(self) -> str:
@@ -71,8 +75,10 @@ class Verdict(NamedTuple):
         if not self.decided:
             return "undecided"
         if self.claim.same:
-            return "holds" if self.found == "same" else "does not hold"
-        return {"above": "holds", "below": "does not hold", "same": "no difference that matters"}[self.found]
+            return "holds" if self.found == "alike" else "does not hold"
+        if self.found == "alike":
+            return "no difference that matters"
+        return "holds" if (self.effect or 0.0) > 0 else "does not hold"
 
 
 def _claims() -> list[Claim]:
@@ -136,7 +142,24 @@ def judge(claim: Claim, first: Sequence[Run], second: Sequence[Run], rule: str =
     Returns:
         The verdict as if it were the only one on its page; ``correct`` takes the others into account.
     """
-    ours, theirs = (_measured(claim, mine, others) for mine, others in ((first, second), (second, first)))
+    ours, theirs = (measured(claim, mine, others) for mine, others in ((first, second), (second, first)))
+    return judge_values(claim, ours, theirs, rule)
+
+
+def judge_values(
+    claim: Claim, ours: Mapping[int, float], theirs: Mapping[int, float], rule: str = "student"
+) -> Verdict:
+    """Compare the measured values of two schemes, paired by seed.
+
+    Args:
+        claim: The claim.
+        ours: The value of the scheme that the claim favours, by seed.
+        theirs: The value of the other scheme, by seed.
+        rule: The kind of interval, a key of ``evidence.RULES``.
+
+    Returns:
+        The verdict as if it were the only one on its page.
+    """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return Verdict(claim, 0, None, None, None, None, None)
@@ -145,27 +168,34 @@ def judge(claim: Claim, first: Sequence[Run], second: Sequence[Run], rule: str =
     effect, low, high = interval(gaps, rule)
     known = isfinite(low)
     means = [fmean(values[seed] for seed in seeds) for values in (ours, theirs)]
-    level, found = decision_level(gaps, rule, claim.margin), direction(gaps, rule, claim.margin)
     verdict = Verdict(
-        claim, len(seeds), means[0], means[1], effect, low if known else None, high if known else None, level, found
+        claim,
+        len(seeds),
+        means[0],
+        means[1],
+        effect,
+        low if known else None,
+        high if known else None,
+        levels_of(gaps, rule, claim.margin),
     )
     return correct([verdict])[0]
 
 
-def correct(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Apply Holm's correction to the verdicts of one page.
+def correct(verdicts: Sequence[Verdict], looks: int = 1) -> list[Verdict]:
+    """Decide the verdicts of one page together.
 
     Args:
         verdicts: The verdicts.
+        looks: As in ``evidence.decide``.
 
     Returns:
         The verdicts, with those decided that the correction lets.
     """
-    decided = holm([verdict.level for verdict in verdicts])
-    return [verdict._replace(decided=yes) for verdict, yes in zip(verdicts, decided, strict=True)]
+    found = decide([verdict.levels for verdict in verdicts], looks=looks)
+    return [verdict._replace(found=what) for verdict, what in zip(verdicts, found, strict=True)]
 
 
-def _measured(claim: Claim, runs: Sequence[Run], others: Sequence[Run]) -> dict[int, float]:
+def measured(claim: Claim, runs: Sequence[Run], others: Sequence[Run]) -> dict[int, float]:
     """The measure of each run by seed, where it has one. A budget is the smaller total of the two runs of a seed."""
     found = {}
     totals = {run.seed: run for run in others}
@@ -221,24 +251,3 @@ def measure(run: Run, name: str) -> float | None:
         ]
         return fmean(early) if early else None
     return run.tail["accuracy"]["sd" if name == "unrest" else "mean"]
-
-
-def judge_all(
-    curves: Mapping[tuple[str, str, str], Sequence[Run]], rule: str = "student", claims: Sequence[Claim] = CLAIMS
-) -> list[Verdict]:
-    """Judge the claims for which both curves exist, with Holm's correction over all of them.
-
-    Args:
-        curves: The runs by (figure, setting, variant).
-        rule: The kind of interval, a key of ``evidence.RULES``.
-        claims: The claims.
-
-    Returns:
-        The verdicts, sorted by figure.
-    """
-    verdicts = []
-    for claim in claims:
-        pair = [curves.get((claim.figure, claim.setting, variant)) for variant in (claim.first, claim.second)]
-        if pair[0] and pair[1]:
-            verdicts.append(judge(claim, pair[0], pair[1], rule))
-    return correct(sorted(verdicts, key=lambda verdict: verdict.claim.figure))

@@ -1,8 +1,25 @@
-"""Intervals for paired differences, also such as may be looked at after every seed; Holm's correction; decisions.
+"""Intervals for paired differences, also such as may be looked at after every seed; decisions over a whole page.
 
-A comparison is decided in one of three ways: the interval is above zero, below zero, or within +-``MARGIN``, which is
-"no difference that matters". ``decision_level`` is the smallest error level at which the interval decides. Holm's
-correction compares these levels over all comparisons of a page.
+A comparison of two schemes is decided in one of three ways: one is above the other, below it, or there is "no
+difference that matters", which is a mean within +-``MARGIN``. Behind them are two tests:
+
+- *apart*: the hypothesis "the mean is 0", rejected by the interval that excludes zero (paired t test, two-sided);
+- *alike*: the hypothesis "the mean is at least MARGIN away from 0", rejected by two one-sided tests (TOST, Schuirmann
+  1987), which is the interval of level 1 - 2 alpha within +-MARGIN.
+
+**Correction.** A page has m comparisons. ``decide`` applies Holm's correction to the m tests of the first kind at
+alpha / 2, and to those of the second kind at alpha / 2. Each keeps the probability of any wrong rejection of its kind
+at alpha / 2 whatever the dependence, so that of any wrong verdict on the page is at most alpha.
+
+One correction over the smaller of the two levels of each comparison would not keep it. Holm's step from alpha / m to
+alpha / (m - 1) rests on a rejected hypothesis being false. A comparison whose mean is exactly MARGIN and which is
+decided as "above", rightly, still has a true hypothesis (*alike*), so the divisor must not fall. The comparisons left
+over are then those whose mean happened to come out smallest, and they would be taken for "no difference" at alpha
+itself. The tests show it by simulation.
+
+**Looks.** Student's interval is for a number of seeds that is fixed beforehand. Where seeds were added because the
+verdicts of a page were not decided, the new page is a second look at growing data: each of n looks has alpha / n. With
+the confidence sequence (``--until-decided``) any number of looks is allowed, which costs width.
 """
 
 from __future__ import annotations
@@ -112,42 +129,67 @@ def level_of(gaps: Sequence[float], distance: float, rule: str = "student", effe
     return min(1.0, math.exp(-log_factor))
 
 
-def decision_level(gaps: Sequence[float], rule: str = "student", margin: float = MARGIN) -> float:
-    """The smallest error level at which the interval decides: excludes zero, or lies within +-margin.
+class Levels(NamedTuple):
+    """The smallest error levels (p values) at which the two tests of a comparison reject."""
+
+    apart: float = 1.0  # the mean is not zero
+    alike: float = 1.0  # the mean is within +-margin
+
+
+def levels_of(gaps: Sequence[float], rule: str = "student", margin: float = MARGIN) -> Levels:
+    """Compute the levels of both tests of a comparison.
+
+    With n differences of mean m and standard error e, Student's levels are
+
+        apart = 2 P(T > |m| / e),   alike = P(T > (margin - |m|) / e),   T ~ t(n - 1),
+
+    the second of which is the larger of the two one-sided levels. The confidence sequence has no one-sided form
+    here: its level of ``alike`` is that of the two-sided interval, which is larger.
 
     Args:
-        gaps: The differences.
+        gaps: The differences, one for each seed.
         rule: ``student`` or ``sequence``.
         margin: The largest difference that does not matter; 0 where every difference does.
 
     Returns:
-        The level.
+        The levels.
     """
     mean = abs(fmean(gaps))
-    levels = [level_of(gaps, mean, rule)] if mean > 0 else []
-    if mean < margin:
-        levels.append(level_of(gaps, margin - mean, rule))
-    return min(levels, default=1.0)
+    apart = level_of(gaps, mean, rule) if mean > 0 else 1.0
+    if mean >= margin:
+        return Levels(apart)
+    two_sided = level_of(gaps, margin - mean, rule)
+    return Levels(apart, two_sided / 2 if rule == "student" and len(gaps) > 1 else two_sided)
 
 
-def direction(gaps: Sequence[float], rule: str = "student", margin: float = MARGIN) -> str:
-    """What the interval says where it decides: ``above``, ``below`` or ``same``, by the smaller of the two levels."""
-    mean = fmean(gaps)
-    apart = level_of(gaps, abs(mean), rule) if mean else 1.0
-    if abs(mean) < margin and level_of(gaps, margin - abs(mean), rule) <= apart:
-        return "same"
-    return "above" if mean > 0 else "below"
+def decide(levels: Sequence[Levels], alpha: float = ALPHA, looks: int = 1) -> list[str]:
+    """Decide the comparisons of a page together.
+
+    Args:
+        levels: The levels of each comparison.
+        alpha: The probability of any wrong verdict on the page, over all looks.
+        looks: How often verdicts were looked at before seeds were added, this time included; 1 for a number of seeds
+            that was fixed beforehand, and for the confidence sequence.
+
+    Returns:
+        For each comparison ``apart``, ``alike`` or, where it is undecided, an empty string. A difference that is shown
+        not to be zero and shown not to matter is ``alike``.
+    """
+    share = alpha / 2 / looks
+    apart = holm([each.apart for each in levels], share)
+    alike = holm([each.alike for each in levels], share)
+    return ["alike" if same else "apart" if other else "" for same, other in zip(alike, apart, strict=True)]
 
 
 def holm(levels: Sequence[float], alpha: float = ALPHA) -> list[bool]:
     """Holm's step-down correction: the i-th smallest of m levels must be at most alpha / (m - i + 1), in a row.
 
     Args:
-        levels: The levels (p values) of all comparisons of a page.
-        alpha: The probability of any wrong rejection on the page.
+        levels: The levels (p values) of one kind of test for all comparisons of a page.
+        alpha: The probability of any wrong rejection.
 
     Returns:
-        For each comparison, whether it is decided.
+        For each comparison, whether its hypothesis is rejected.
     """
     decided = [False] * len(levels)
     for place, index in enumerate(sorted(range(len(levels)), key=lambda i: levels[i])):

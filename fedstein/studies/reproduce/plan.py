@@ -5,7 +5,7 @@ A run that two figures share is one job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -107,7 +107,25 @@ FIGURES: dict[str, FigurePlan] = {
 # Beyond the paper: curvature sites compared with the paper's sites and two references; the drawing rules of innovation;
 # the effect of cheaper reports; other datasets and partitions with the defaults.
 RULES = ("curvature", "innovation_proportional", "innovation_greedy", "curvature_innovation", "innovation_aged")
+# With curvature sites: the paper's four schemes, and six that combine importance with coverage or have one of them.
+PAPERS = ("curvature_given", "curvature_random", "curvature_ksd", "curvature_hip")
+COMBINED = (
+    "curvature",
+    "curvature_hip_pass",
+    "curvature_innovation",
+    "innovation_greedy",
+    "innovation_aged",
+    "innovation_proportional",
+)
 BEYOND: dict[str, FigurePlan] = {
+    "selection": FigurePlan(
+        "Selection with curvature sites, in each order of clients",
+        ("blr30", "blr120"),
+        (*PAPERS, *COMBINED),
+        rounds=(150, 150),
+        seeds=5,
+        against=("curvature",),
+    ),
     "sites": FigurePlan(
         "The paper's sites, curvature sites, and two references",
         FOUR,
@@ -281,6 +299,12 @@ class Plan:
     def variants(self, figure: str, panel: str) -> list[str]:
         """Return the curves of a panel in this plan."""
         return [variant for name, setting, variant in self.curves if (name, setting) == (figure, panel)]
+
+    def drawn(self, jobs: Container[Job]) -> Plan:
+        """Return the plan with those of its jobs only that are among ``jobs``, without curves that have none."""
+        kept = {key: tuple(job for job in own if job in jobs) for key, own in self.curves.items()}
+        curves = {key: own for key, own in kept.items() if own}
+        return Plan(tuple(name for name in self.figures if any(key[0] == name for key in curves)), curves)
 
     @property
     def jobs(self) -> list[Job]:

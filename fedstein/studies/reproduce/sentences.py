@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fedstein.report.load import Run
 from fedstein.studies.markdown import table
-from fedstein.studies.reproduce.claims import CLAIMS, MEASURES, MORE_CLAIMS, WORDS, Claim, Verdict, correct, judge
+from fedstein.studies.reproduce.claims import (
+    CLAIMS,
+    MEASURES,
+    MORE_CLAIMS,
+    WORDS,
+    Claim,
+    Verdict,
+    correct,
+    judge_values,
+)
 from fedstein.studies.reproduce.evidence import RULES
-from fedstein.studies.reproduce.plan import SETTINGS
+from fedstein.studies.reproduce.plan import FIGURES, SETTINGS
+from fedstein.studies.reproduce.run_lines import Lines, values_by_seed
 
 BLR, BNN = ("blr30", "blr120"), ("bnn27", "bnn120")
-Curves = Mapping[tuple[str, str, str], Sequence[Run]]
 
 
 class Condition(NamedTuple):
@@ -122,37 +130,70 @@ SENTENCES = (
 
 
 def judge_conditions(
-    conditions: Mapping[Condition, Curves], rule: str = "student"
+    lines: Lines,
+    conditions: Sequence[Condition],
+    rule: str = "student",
+    looks: int = 1,
+    claims: Sequence[Claim] = (*CLAIMS, *MORE_CLAIMS),
 ) -> dict[Condition, dict[Claim, Verdict]]:
-    """Judge every claim in every condition, with Holm's correction over all of them together.
+    """Judge every claim in every condition, decided over all of them together.
+
+    A figure that has its own density whatever the condition (figure 4) counts once for each order.
 
     Args:
-        conditions: The runs of each condition by (figure, setting, variant).
+        lines: What was measured of the runs.
+        conditions: The conditions.
         rule: The kind of interval, a key of ``evidence.RULES``.
+        looks: As in ``evidence.decide``.
+        claims: The claims of the page.
 
     Returns:
-        The verdicts of the claims for which both curves exist.
+        The verdicts of the claims for which both schemes have a run with the same seed.
     """
     found: list[tuple[Condition, Verdict]] = []
-    for condition, curves in conditions.items():
-        for claim in (*CLAIMS, *MORE_CLAIMS):
-            pair = [curves.get((claim.figure, claim.setting, variant)) for variant in (claim.first, claim.second)]
-            if pair[0] and pair[1]:
-                found.append((condition, judge(claim, pair[0], pair[1], rule)))
-    corrected = correct([verdict for _, verdict in found])
+    for condition in conditions:
+        for claim in claims:
+            if not applies(claim, condition, conditions):
+                continue
+            density = FIGURES[claim.figure].density or condition.density
+            ours, theirs = (
+                values_by_seed(
+                    lines,
+                    order=condition.order,
+                    density=density,
+                    setting=claim.setting,
+                    scheme=scheme,
+                    measure=claim.measure,
+                )
+                for scheme in (claim.first, claim.second)
+            )
+            if ours.keys() & theirs.keys():
+                found.append((condition, judge_values(claim, ours, theirs, rule)))
+    corrected = correct([verdict for _, verdict in found], looks)
     result: dict[Condition, dict[Claim, Verdict]] = {condition: {} for condition in conditions}
     for (condition, _), verdict in zip(found, corrected, strict=True):
         result[condition][verdict.claim] = verdict
     return result
 
 
-def sentences_page(verdicts: Mapping[Condition, Mapping[Claim, Verdict]], command: str, rule: str = "student") -> str:
+def applies(claim: Claim, condition: Condition, conditions: Sequence[Condition]) -> bool:
+    """Whether a claim is judged in a condition: with a density of its own, only in one condition of each order."""
+    own = FIGURES[claim.figure].density
+    if own is None or own == condition.density:
+        return True
+    return Condition(condition.order, own) not in conditions
+
+
+def sentences_page(
+    verdicts: Mapping[Condition, Mapping[Claim, Verdict]], command: str, rule: str = "student", looks: int = 1
+) -> str:
     """Write the page as Markdown.
 
     Args:
         verdicts: The verdicts of each condition.
         command: The command that made the page.
         rule: The kind of interval.
+        looks: As in ``evidence.decide``.
 
     Returns:
         The page.
@@ -167,10 +208,12 @@ def sentences_page(verdicts: Mapping[Condition, Mapping[Claim, Verdict]], comman
         "rounds), speed (mean of the first quarter), steadiness (standard deviation within the last quarter), and "
         "periodicity (share of the curve's variance at the period of one pass over the clients). A cell has the two "
         "values, the effect in favour of the claim, its 95% interval over seeds "
-        f"({RULES[rule]}), the seeds and the verdict. An interval within ±.005 is *no difference that matters*. "
-        f"Verdicts have Holm's correction over all {count} comparisons of this page. Conditions are the order in which "
-        "clients are numbered (blocks: sorted by label, as the paper's oscillating round robin suggests; dealt: "
-        "neighbours differ) and the KDE density.",
+        f"({RULES[rule]}), the seeds and the verdict. A mean that is shown to be within ±.005 (two one-sided tests) is "
+        f"*no difference that matters*. Verdicts have Holm's correction over all {count} comparisons of this page, "
+        "once for the tests of a difference and once for those of its absence, so that the probability of any wrong "
+        f"verdict on it is at most 5%{_of_looks(looks)}. Conditions are the order in which clients are numbered "
+        "(blocks: sorted by label, as the paper's oscillating round robin suggests; dealt: neighbours differ; "
+        "shuffled: by the seed) and the KDE density.",
         "",
         *table(["condition", *WORDS, "comparisons"], [_counts(c, found) for c, found in verdicts.items()]),
         "",
@@ -178,12 +221,33 @@ def sentences_page(verdicts: Mapping[Condition, Mapping[Claim, Verdict]], comman
     for number, sentence in enumerate(SENTENCES, start=1):
         rows = _rows(sentence, verdicts)
         lines += [f"## {number}. “{sentence.quote}”", ""]
-        if not rows:
-            lines += ["Not run.", ""]
-            continue
-        heads = ["setting", "claim", "measured by", *(condition.title for condition in verdicts)]
-        lines += [*table(heads, rows), "", f"**{_conclusion(sentence, verdicts)}**", ""]
+        if rows:
+            heads = ["setting", "claim", "measured by", *(condition.title for condition in verdicts)]
+            lines += [*table(heads, rows), "", f"**{_conclusion(sentence, verdicts)}**", ""]
+        if missing := _not_run(sentence, verdicts):
+            lines += [f"Not run: {missing}.", ""]
     return "\n".join(lines)
+
+
+def _of_looks(looks: int) -> str:
+    if looks == 1:
+        return ""
+    return f" over {looks} looks (seeds were added after verdicts had been seen, so each look has 5% / {looks})"
+
+
+def _not_run(sentence: Sentence, verdicts: Mapping[Condition, Mapping[Claim, Verdict]]) -> str:
+    """The settings of a sentence that have no runs, with the conditions in which they have none."""
+    parts = []
+    for setting in sentence.settings:
+        claims = [claim for claim in _claims_of(sentence) if claim.setting == setting and claim.measure != "period"]
+        missing = [
+            condition.title
+            for condition, found in verdicts.items()
+            if any(applies(claim, condition, list(verdicts)) and claim not in found for claim in claims)
+        ]
+        if missing:
+            parts.append(f"{SETTINGS[setting].title} ({'; '.join(missing)})")
+    return ", ".join(parts)
 
 
 def _counts(condition: Condition, found: Mapping[Claim, Verdict]) -> list[str]:

@@ -72,10 +72,18 @@ VARIANTS: dict[str, Variant] = {
     "parallel": Variant("Parallel DSVGD", {"algorithm": {"kind": "parallel_dsvgd"}}, 14.0),
     "curvature": curvature_variant("Curvature, round robin", 0.5, kind="round_robin", order="reshuffled"),
     "curvature_oldest": curvature_variant("Curvature, oldest first", 0.5, kind="round_robin", order="seeded"),
+    "curvature_given": curvature_variant("Curvature, round robin in order", 0.5, kind="round_robin"),
+    "curvature_random": curvature_variant("Curvature, random", 0.5, kind="random"),
     "curvature_ksd": curvature_variant("Curvature, KSD", 1.4, kind="ksd"),
     "curvature_hip": Variant(
         "Curvature, HIP",
         {"sites": {**CURVATURE, "renew": False}, "selection": {"kind": "hip"}},
+        1.4,
+        "curvature",
+    ),
+    "curvature_hip_pass": Variant(
+        "Curvature, HIP in passes",
+        {"sites": {**CURVATURE, "renew": False}, "selection": {"kind": "hip", "draw": "pass"}},
         1.4,
         "curvature",
     ),

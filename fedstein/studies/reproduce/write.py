@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedstein.files import disk_errors, write_bytes
+from fedstein.report.dependence_figure import draw_dependence
 from fedstein.report.load import Run, load_run
 from fedstein.report.paper_figures import draw_panels
 from fedstein.studies.markdown import table
-from fedstein.studies.reproduce.claims import MEASURES, WORDS, Verdict, judge_all
+from fedstein.studies.reproduce.claims import CLAIMS, MEASURES, WORDS, Verdict
 from fedstein.studies.reproduce.compare import comparison
+from fedstein.studies.reproduce.dependence import dependence_page, figure_panels
 from fedstein.studies.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan
+from fedstein.studies.reproduce.run_lines import Lines, measure_runs, merge_lines, write_lines
 from fedstein.studies.reproduce.sentences import Condition, judge_conditions, sentences_page
 from fedstein.studies.reproduce.variants import VARIANTS
 
@@ -22,17 +25,25 @@ Curves = Mapping[tuple[str, str, str], Sequence[Run]]
 
 
 def write_conditions(
-    plans: Mapping[Condition, Plan], folders: Mapping[Job, Path], out: Path, command: str, rule: str = "student"
+    plans: Mapping[Condition, Plan],
+    folders: Mapping[Job, Path],
+    out: Path,
+    command: str,
+    rule: str = "student",
+    known: Lines | None = None,
+    looks: int = 1,
 ) -> list[Verdict]:
     """Write the results of every condition, and the page that decides section IV sentence by sentence.
 
     Args:
         plans: The plan of each condition. The files of one go to ``out``, those of several to
             ``out/<order>-<density>``.
-        folders: The run folder of each job.
+        folders: The run folder of each job that has one. Figures are drawn from these.
         out: The folder to write to.
         command: The command that makes the pages.
         rule: The kind of interval, a key of ``evidence.RULES``.
+        known: What was measured of runs before. The claims are judged from them and the runs together.
+        looks: As in ``evidence.decide``.
 
     Returns:
         The verdicts on the claims; with several conditions, of the first one.
@@ -40,43 +51,69 @@ def write_conditions(
     Raises:
         InputError: If a run folder is damaged or ``out`` is not writable.
     """
-    results, curves = [], {}
+    runs = {job: load_run(folder) for job, folder in folders.items()}
+    lines = merge_lines(known or {}, measure_runs(runs))
+    write_lines(lines, out / "runs.csv")
+    results = []
     for condition, plan in plans.items():
         place = out if len(plans) == 1 else out / f"{condition.order}-{condition.density}"
-        results.append(write_results(plan, folders, place, command, rule))
-        curves[condition] = load_curves(plan, folders)
+        of_paper = any(name in FIGURES for name in plan.figures)
+        verdicts = claim_verdicts(lines, condition, rule, looks) if of_paper else []
+        write_results(plan.drawn(folders), runs, place, command, verdicts)
+        results.append(verdicts)
     if any(name in FIGURES for plan in plans.values() for name in plan.figures):
-        page = sentences_page(judge_conditions(curves, rule), command, rule)
+        page = sentences_page(judge_conditions(lines, list(plans), rule, looks), command, rule, looks)
         with disk_errors(out):
             write_bytes(out / "sentences.md", page.encode())
     return results[0]
 
 
-def load_curves(plan: Plan, folders: Mapping[Job, Path]) -> dict[tuple[str, str, str], list[Run]]:
-    """Read the runs of a plan by (figure, setting, variant)."""
-    return {key: [load_run(folders[job]) for job in jobs] for key, jobs in plan.curves.items()}
+def claim_verdicts(lines: Lines, condition: Condition, rule: str = "student", looks: int = 1) -> list[Verdict]:
+    """Judge the claims of one condition, decided over these alone, sorted by figure."""
+    found = judge_conditions(lines, [condition], rule, looks, CLAIMS)[condition]
+    return sorted(found.values(), key=lambda verdict: verdict.claim.figure)
 
 
-def write_results(
-    plan: Plan, folders: Mapping[Job, Path], out: Path, command: str, rule: str = "student"
-) -> list[Verdict]:
+def write_pages(lines: Lines, conditions: Sequence[Condition], out: Path, command: str, looks: int = 1) -> None:
+    """Write the pages that need no curves: ``sentences.md``, the claims of each condition, and ``dependence.md``.
+
+    Args:
+        lines: What was measured of runs.
+        conditions: The conditions of the paper's sites to judge.
+        out: The folder to write to.
+        command: The command that makes the pages.
+        looks: As in ``evidence.decide``.
+
+    Raises:
+        InputError: If ``out`` is not writable.
+    """
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        page = sentences_page(judge_conditions(lines, conditions, looks=looks), command, looks=looks)
+        write_bytes(out / "sentences.md", page.encode())
+        for condition in conditions:
+            verdicts = claim_verdicts(lines, condition, looks=looks)
+            page = markdown(verdicts, command, f": {condition.title}")
+            write_bytes(out / f"claims-{condition.order}-{condition.density}.md", page.encode())
+        write_bytes(out / "dependence.md", dependence_page(lines, command).encode())
+        for ending, content in draw_dependence(figure_panels(lines)).items():
+            write_bytes(out / f"dependence.{ending}", content)
+
+
+def write_results(plan: Plan, runs: Mapping[Job, Run], out: Path, command: str, verdicts: Sequence[Verdict]) -> None:
     """Write ``figN.png|svg|pdf|csv`` and the page: ``claims.md`` and ``claims.html``, or that of a comparison.
 
     Args:
-        plan: The plan.
-        folders: The run folder of each job.
+        plan: The plan, with jobs that have a run only.
+        runs: The run of each job.
         out: The folder to write to.
         command: The command that makes the page.
-        rule: The kind of interval, a key of ``evidence.RULES``.
-
-    Returns:
-        The verdicts on the claims.
+        verdicts: The verdicts on the claims, for the figures of the paper.
 
     Raises:
-        InputError: If a run folder is damaged or ``out`` is not writable.
+        InputError: If ``out`` is not writable.
     """
-    curves = load_curves(plan, folders)
-    verdicts = judge_all(curves, rule)
+    curves = {key: [runs[job] for job in jobs] for key, jobs in plan.curves.items()}
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         for name in plan.figures:
@@ -92,10 +129,9 @@ def write_results(
             write_bytes(out / f"{name}.csv", table_of(name, curves).encode())
             if name in BEYOND:
                 write_bytes(out / f"{name}.md", comparison(name, curves, command).encode())
-        if any(name in FIGURES for name in plan.figures):
+        if verdicts:
             write_bytes(out / "claims.md", markdown(verdicts, command).encode())
-            write_bytes(out / "claims.html", as_html(verdicts, command).encode())
-    return verdicts
+            write_bytes(out / "claims.html", as_html(verdicts, command, plan.figures).encode())
 
 
 def table_of(figure: str, curves: Curves) -> str:
@@ -115,10 +151,11 @@ def table_of(figure: str, curves: Curves) -> str:
 HEAD = ("figure", "setting", "claim", "measured", "effect (95% interval)", "seeds", "verdict")
 EXPLAIN = (
     "A row is one comparison. The effect counts in favour of the claim; the 95% interval is over the differences of "
-    "runs with the same seed, that is the same partition and the same first particles. A claim holds when the interval "
-    "is above zero, does not hold when it is below, and makes no difference that matters when the interval lies within "
-    "±.005. The verdicts have Holm's correction over all comparisons of this page: the probability of any wrong "
-    "verdict is 5%, so an interval that excludes zero can be undecided all the same. One seed gives no interval."
+    "runs with the same seed, that is the same partition and the same first particles. A claim holds when the effect "
+    "is shown to be above zero, does not hold when it is shown to be below, and makes no difference that matters when "
+    "it is shown to be within ±.005 (two one-sided tests). The verdicts have Holm's correction over all comparisons of "
+    "this page, for either kind of test: the probability of any wrong verdict is at most 5%, so an interval that "
+    "excludes zero can be undecided all the same. One seed gives no interval."
 )
 
 
@@ -150,10 +187,10 @@ def count_words(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{words.count(word)} {word}" for word in WORDS if word in words or word != WORDS[2])
 
 
-def markdown(verdicts: Sequence[Verdict], command: str) -> str:
+def markdown(verdicts: Sequence[Verdict], command: str, of: str = "") -> str:
     """Write the page of the claims as Markdown."""
     lines = [
-        "# The paper's claims, measured",
+        f"# The paper's claims, measured{of}",
         "",
         f"`{command}`",
         "",
@@ -175,8 +212,8 @@ STYLE = (
 )
 
 
-def as_html(verdicts: Sequence[Verdict], command: str) -> str:
-    """Write the page of the claims as HTML, with the figures."""
+def as_html(verdicts: Sequence[Verdict], command: str, drawn: Sequence[str]) -> str:
+    """Write the page of the claims as HTML, with the figures that were drawn."""
     kinds = {"holds": "holds", "does not hold": "not"}
     rows = "".join(
         "<tr>"
@@ -187,6 +224,7 @@ def as_html(verdicts: Sequence[Verdict], command: str) -> str:
     figures = "".join(
         f'<h2>{name}: {FIGURES[name].title}</h2><img src="{name}.svg" alt="{FIGURES[name].title}">'
         for name in dict.fromkeys(v.claim.figure for v in verdicts)
+        if name in drawn
     )
     head = "".join(f"<th>{name}</th>" for name in HEAD)
     return (

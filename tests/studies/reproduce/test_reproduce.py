@@ -30,7 +30,6 @@ from fedstein.studies.reproduce import (
     judge,
     make_plan,
     write_conditions,
-    write_results,
 )
 from fedstein.studies.reproduce.plan import Job, Plan
 
@@ -128,7 +127,8 @@ def test_a_miniature_gives_figures_numbers_and_claims(miniature, monkeypatch):
     only, out, folders = miniature
     shrink(monkeypatch, only)
     assert len(folders) == 8, "four schemes, two seeds"
-    verdicts = write_results(only, folders, out, "fedstein reproduce all")
+    dealt = {Condition("dealt", "reference"): only}
+    verdicts = write_conditions(dealt, folders, out, "fedstein reproduce all")
     assert {v.claim.setting for v in verdicts} == {"blr30"}
     for name in only.figures:
         for ending in ("png", "svg", "pdf", "csv"):
@@ -143,7 +143,7 @@ def test_a_miniature_gives_figures_numbers_and_claims(miniature, monkeypatch):
     assert len(re.findall(r"\n\| fig\d", page)) == len(verdicts)
     assert (out / "claims.html").read_text().count("<tr>") == len(verdicts) + 1
     before = {p.name: p.read_bytes() for p in out.glob("fig*")}
-    write_results(only, folders, out, "fedstein reproduce all")
+    write_conditions(dealt, folders, out, "fedstein reproduce all")
     assert before == {p.name: p.read_bytes() for p in out.glob("fig*")}, "same runs, same figures"
 
 
@@ -151,7 +151,9 @@ def test_a_miniature_gives_figures_numbers_and_claims(miniature, monkeypatch):
 def test_several_conditions_have_a_folder_each_and_one_page(miniature, monkeypatch):
     only, out, folders = miniature
     shrink(monkeypatch, only)
-    plans = {Condition("blocks", "reference"): only, Condition("dealt", "reference"): only}
+    moved = {key: tuple(replace(job, order="blocks") for job in jobs) for key, jobs in only.curves.items()}
+    plans = {Condition("blocks", "reference"): Plan(only.figures, moved), Condition("dealt", "reference"): only}
+    folders = {**folders, **{replace(job, order="blocks"): folder for job, folder in folders.items()}}
     write_conditions(plans, folders, out / "all", "fedstein reproduce all --order all")
     for name in ("blocks-reference", "dealt-reference"):
         assert (out / "all" / name / "fig1.png").exists()

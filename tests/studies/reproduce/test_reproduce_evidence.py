@@ -21,15 +21,17 @@ from fedstein.runs.federate import facts_of, prepare_run
 from fedstein.studies.reproduce.claims import CLAIMS, MORE_CLAIMS, Verdict, correct, judge, late_within, measure
 from fedstein.studies.reproduce.evidence import (
     EFFECT,
-    decision_level,
-    direction,
+    Levels,
+    decide,
     holm,
     interval,
     level_of,
+    levels_of,
     sequence_half,
     student_half,
 )
 from fedstein.studies.reproduce.plan import make_plan
+from fedstein.studies.reproduce.run_lines import Lines, RunKey
 from fedstein.studies.reproduce.sentences import SENTENCES, Condition, _claims_of, judge_conditions, sentences_page
 from fedstein.studies.reproduce.spectrum import periodogram, share_at_period
 
@@ -91,24 +93,80 @@ def test_students_interval_and_level_are_those_of_scipy():
 
 
 @pytest.mark.parametrize("rule", ["student", "sequence"])
-def test_the_level_is_the_one_at_which_the_interval_just_decides(rule):
+def test_the_levels_are_those_at_which_the_interval_just_decides(rule):
     half = {"student": student_half, "sequence": sequence_half}[rule]
     far, near = [0.02, 0.03, 0.025, 0.021, 0.03], [0.0004, -0.0002, 0.0001, 0.0005, -0.0004, 0.0]
-    level = decision_level(far, rule)
-    assert half(far, level) == pytest.approx(np.mean(far), rel=1e-6)
-    assert direction(far, rule) == "above"
-    assert direction([-gap for gap in far], rule) == "below"
-    level = decision_level(near, rule)
-    assert half(near, level) == pytest.approx(0.005 - abs(np.mean(near)), rel=1e-6)
-    assert direction(near, rule) == "same"
-    assert decision_level(near, rule, margin=0.0) > 0.3, "without a margin nothing is the same"
+    found = levels_of(far, rule)
+    assert half(far, found.apart) == pytest.approx(np.mean(far), rel=1e-6)
+    assert found.alike == 1.0
+    found = levels_of(near, rule)
+    width = found.alike * (2 if rule == "student" else 1)  # the interval of level 1 - 2 alpha
+    assert half(near, width) == pytest.approx(0.005 - abs(np.mean(near)), rel=1e-6)
+    assert found.apart > 0.3
+    assert levels_of(near, rule, margin=0.0).alike == 1.0, "without a margin nothing is the same"
 
 
-def test_equivalence_is_two_one_sided_tests_at_half_the_level():
+def test_equivalence_is_two_one_sided_tests():
     gaps = np.array([0.0004, -0.0012, 0.0021, 0.0005, -0.0004])
-    error = gaps.std(ddof=1) / np.sqrt(5)
-    one_sided = [student.sf((0.005 - sign * gaps.mean()) / error, 4) for sign in (1, -1)]
-    assert decision_level(gaps) == pytest.approx(2 * max(one_sided))
+    one_sided = [
+        ttest_1samp(gaps, margin, alternative=side).pvalue for margin, side in ((0.005, "less"), (-0.005, "greater"))
+    ]
+    assert levels_of(gaps).alike == pytest.approx(max(one_sided))
+    assert levels_of([0.001]) == Levels(), "one seed decides nothing"
+
+
+def simulated(rng, means, error, runs, seeds=10):
+    """Levels of pages whose comparisons have true means and standard errors, for Student's rule: runs x comparisons."""
+    gaps = rng.normal(means, error * np.sqrt(seeds), (runs, seeds, len(means)))
+    centre, e = np.abs(gaps.mean(1)), gaps.std(1, ddof=1) / np.sqrt(seeds)
+    apart = 2 * student.sf(centre / e, seeds - 1)
+    alike = np.where(centre < 0.005, student.sf((0.005 - centre) / e, seeds - 1), 1.0)
+    return gaps.mean(1), apart, alike
+
+
+@pytest.mark.parametrize(
+    ("means", "error"),
+    [
+        ([0.0] * 60, 0.004),  # no difference anywhere, and too few seeds to show it
+        ([0.0] * 60, 0.001),  # ... and enough to show it for most
+        ([0.005] * 60, 0.0012),  # differences that just matter, with much power
+        ([0.0] * 20 + [0.005] * 20 + [0.03] * 20, 0.0015),
+    ],
+)
+def test_a_page_has_any_wrong_verdict_with_at_most_five_per_cent(means, error):
+    means, runs = np.array(means), 400
+    signs, apart, alike = simulated(np.random.default_rng(5), means, error, runs)
+    wrong = right = 0
+    for page in range(runs):
+        words = np.array(decide([Levels(*pair) for pair in zip(apart[page], alike[page], strict=True)]))
+        false_difference = (words == "apart") & ((means == 0) | (np.sign(signs[page]) != np.sign(means)))
+        false_equivalence = (words == "alike") & (np.abs(means) >= 0.005)
+        wrong += (false_difference | false_equivalence).any()
+        right += (words != "").mean()
+    assert wrong / runs <= 0.05
+    if error < 0.002:
+        assert right / runs > 0.2, "and most decisions are made"
+
+
+def test_one_correction_over_the_smaller_level_would_not_keep_the_error_rate():
+    means, runs = np.full(60, 0.005), 200
+    _, apart, alike = simulated(np.random.default_rng(5), means, 0.001, runs, seeds=20)
+    wrong = 0
+    for page in range(runs):
+        rejected = np.array(holm(np.minimum(apart[page], alike[page]).tolist()))
+        wrong += (rejected & (alike[page] < apart[page])).any()
+    assert wrong / runs > 0.25, "which is why there are two corrections"
+
+
+def test_looks_share_the_error_rate():
+    levels = [Levels(0.02, 1.0)]
+    assert decide(levels) == ["apart"]
+    assert decide(levels, looks=2) == [""]
+    gaps = np.random.default_rng(3).normal(0, 0.02, (20_000, 20))  # the mean is zero
+    at_ten, at_twenty = (ttest_1samp(gaps[:, :count], 0, axis=1).pvalue for count in (10, 20))
+    for looks, kept in ((1, False), (2, True)):  # ten seeds, and ten more where nothing was decided
+        share = 0.05 / 2 / looks
+        assert (((at_ten <= share) | (at_twenty <= share)).mean() <= 0.025) == kept
 
 
 def test_holm_is_its_textbook_definition():
@@ -120,12 +178,15 @@ def test_holm_is_its_textbook_definition():
 
 
 def test_the_correction_takes_verdicts_back_that_one_alone_would_give():
-    verdict = Verdict(LATE, 5, 0.7, 0.6, 0.1, 0.01, 0.19, 0.04, "above")
+    verdict = Verdict(LATE, 5, 0.7, 0.6, 0.1, 0.01, 0.19, Levels(0.02, 1.0))
     assert correct([verdict])[0].word == "holds"
+    assert correct([verdict._replace(effect=-0.1)])[0].word == "does not hold"
     assert [v.word for v in correct([verdict, verdict])] == ["undecided", "undecided"]
-    assert correct([verdict._replace(level=0.001, found="same")])[0].word == "no difference that matters"
+    alike = verdict._replace(levels=Levels(0.5, 0.001))
+    assert correct([alike])[0].word == "no difference that matters"
+    assert correct([alike._replace(levels=Levels(0.001, 0.001))])[0].word == "no difference that matters"
     same = next(claim for claim in MORE_CLAIMS if claim.same)
-    assert correct([verdict._replace(claim=same, found="same")])[0].word == "holds"
+    assert correct([alike._replace(claim=same)])[0].word == "holds"
     assert correct([verdict._replace(claim=same)])[0].word == "does not hold"
 
 
@@ -172,28 +233,41 @@ def test_every_sentence_has_claims_and_every_claim_of_the_paper_a_sentence():
     assert {claim.text for claim in CLAIMS} <= {claim.text for claim in said}
 
 
-def test_the_page_decides_sentences_in_each_condition_with_one_correction():
+def lines_of(ksd: float, round_robin: float, order: str) -> Lines:
     rng = np.random.default_rng(2)
-
-    def runs(level):
-        return [fake(seed, list(level + 0.001 * rng.normal(size=16))) for seed in range(5)]
-
-    def curves(ksd, others):
-        return {
-            ("fig1", "blr30", name): runs(at) for name, at in (("ksd", ksd), ("round_robin", others), ("random", 0.6))
+    levels = {"ksd": ksd, "round_robin": round_robin, "random": 0.6}
+    return {
+        RunKey(order, "reference", "blr30", scheme, seed, 150): {
+            "late": late + 0.001 * rng.normal(),
+            "early": 0.5 + 0.001 * rng.normal(),
+            "unrest": 0.01 + 0.001 * rng.normal(),
         }
-
-    conditions = {
-        Condition("blocks", "reference"): curves(0.7, 0.65),
-        Condition("dealt", "reference"): curves(0.7, 0.72),
+        for scheme, late in levels.items()
+        for seed in range(6)
     }
-    found = judge_conditions(conditions)
+
+
+def test_the_page_decides_sentences_in_each_condition_with_one_correction():
+    lines = {**lines_of(0.7, 0.65, "blocks"), **lines_of(0.7, 0.72, "dealt")}
+    found = judge_conditions(lines, [Condition("blocks", "reference"), Condition("dealt", "reference")])
     ends = next(claim for claim in CLAIMS if claim.text == "KSD ends above round robin" and claim.setting == "blr30")
     assert [verdicts[ends].word for verdicts in found.values()] == ["holds", "does not hold"]
     page = sentences_page(found, "fedstein reproduce fig1 --order all")
     assert page.count("\n## ") == len(SENTENCES)
     assert "blocks, reference: holds; dealt, reference: holds in part (1 of 2 comparisons)." in page
-    assert "Not run." in page
+    assert "Not run: BLR, 120 clients (blocks, reference; dealt, reference)." in page
+    assert "2 looks" in sentences_page(found, "", looks=2)
+
+
+def test_figure_4_counts_once_for_each_order():
+    lines = {
+        RunKey("blocks", "log", "bnn27", scheme, seed, 100): {"late": late + seed / 1e4}
+        for scheme, late in (("hip", 0.7), ("parallel", 0.8))
+        for seed in range(3)
+    }
+    densities = [Condition("blocks", density) for density in ("reference", "log")]
+    assert [len(found) for found in judge_conditions(lines, densities).values()] == [0, 1]
+    assert [len(found) for found in judge_conditions(lines, densities[:1]).values()] == [1], "its own density"
 
 
 def test_seeds_are_added_until_every_comparison_is_decided(monkeypatch, tmp_path):
@@ -201,8 +275,8 @@ def test_seeds_are_added_until_every_comparison_is_decided(monkeypatch, tmp_path
 
     def draw(plans, out, workers, command, quiet, rule):
         asked.append((plans, rule))
-        decided = Verdict(LATE, 5, 0.7, 0.6, 0.1, 0.01, 0.19, 0.001, "above", decided=plans >= 6)
-        return [decided, decided._replace(decided=True)]
+        verdict = Verdict(LATE, 5, 0.7, 0.6, 0.1, 0.01, 0.19, found="apart" if plans >= 6 else "")
+        return [verdict, verdict._replace(found="apart")]
 
     monkeypatch.setattr(reproduce, "draw_figures", draw)
     reproduce.draw_until_decided(lambda count: count, 20, tmp_path, 1, "", True)
