@@ -167,11 +167,6 @@ def reliability(summary: Summary) -> Figure | None:
     return fig
 
 
-def shortened(name: str, length: int = 16) -> str:
-    """A client's name, cut to a length that fits an axis."""
-    return name if len(name) <= length else f"{name[: length - 1]}…"
-
-
 def selection(summary: Summary) -> Figure | None:
     """Draw how often each client trained: the mean over seeds, the range, and the value of a uniform selection.
 
@@ -204,7 +199,7 @@ def selection(summary: Summary) -> Figure | None:
         style.integer_axis(ax)
         names = group.runs[0].client_names
         if names and clients <= NAMED:
-            labels = [shortened(names.get(client, str(client))) for client in range(clients)]
+            labels = [style.shortened(names.get(client, str(client))) for client in range(clients)]
             ax.set_xticks(np.arange(clients), labels, rotation=0 if clients <= 6 else 90)
     axes[-1].set_xlabel("Client")
     handles = [Line2D([], [], color=style.INK, linestyle=UNIFORM, linewidth=1.1)]

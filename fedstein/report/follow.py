@@ -7,6 +7,7 @@ import os
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ QUIET = 5.0  # seconds without a new round after which a run that nobody holds c
 DEEP = 4  # folders below the given one in which runs are looked for
 LISTED = 20  # problems of a run that are listed
 EVENTS = 20_000  # events of a run that are kept
+MOST_CLIENTS = 100_000  # an id beyond it is damage
 SKIPPED = {"checkpoint", "report", "figures", "node_modules", "__pycache__"}
 Stamp = tuple[int, int, int]
 
@@ -29,6 +31,7 @@ class TailedFile:
     def __init__(self, path: Path):
         self.path = path
         self.offset, self.inode, self.number = 0, -1, 0
+        self.half = False  # whether the file ends within a line
 
     def read(self) -> tuple[bool, list[tuple[int, bytes]]]:
         """Return whether the file began anew, and the new lines with their numbers. A half-written line waits."""
@@ -39,12 +42,14 @@ class TailedFile:
                 if again:
                     self.offset, self.inode, self.number = 0, stat.st_ino, 0
                 if stat.st_size == self.offset:
+                    self.half = False
                     return again, []
                 file.seek(self.offset)
                 content = file.read()
         except OSError:
             return False, []
         whole = content[: content.rfind(b"\n") + 1]
+        self.half = len(whole) < len(content)
         self.offset += len(whole)
         lines = whole.split(b"\n")[:-1]
         first, self.number = self.number + 1, self.number + len(lines)
@@ -87,7 +92,7 @@ def parse_json(text: str) -> Any:
 
 
 class FollowedRun:
-    """A run folder that may still grow. ``read`` brings it up to date; nothing in it raises.
+    """A run folder that may still grow. ``read`` brings it up to date; what is damaged is in ``problems``.
 
     Attributes:
         path: The run folder.
@@ -99,6 +104,7 @@ class FollowedRun:
     def __init__(self, path: Path, id: str = ""):
         self.path, self.id = path, id or path.resolve().name
         self.table, self.events = RoundTable(), list[dict[str, Any]]()
+        self.happened = 0  # lines of events.jsonl that were read, those no longer kept included
         self._rounds, self._log = TailedFile(path / "rounds.jsonl"), TailedFile(path / "events.jsonl")
         self._broken: list[str] = []
         self._last = 0.0
@@ -113,6 +119,7 @@ class FollowedRun:
                     ("environment.json", dict),
                     ("clients-evaluation.json", dict),
                     ("reference.json", dict),
+                    ("asking.json", dict),
                 )
             },
         }
@@ -132,9 +139,10 @@ class FollowedRun:
             self._append(number, line)
         began, entries = self._log.read()
         if began:
-            self.events = []
+            self.events, self.happened = [], 0
         for _, line in entries:
             self._note(line)
+        self.happened += len(entries)
         del self.events[:-EVENTS]
         if lines or entries or changed:
             self._last = max(self._last, self._modified())
@@ -148,6 +156,8 @@ class FollowedRun:
             record = RoundRecord.from_dict(parse_json(text))
             if len(self.table) and record.round <= self.table.last_round:
                 raise InputError(f"round {record.round} comes after round {self.table.last_round}")
+            if max([0, *record.selected, *record.failed, *(record.candidate_ids or ())]) >= MOST_CLIENTS:
+                raise InputError(f"it names a client beyond {MOST_CLIENTS:,}")
         except (ValueError, TypeError, InputError) as error:
             self._broken.append(f"Line {number} of rounds.jsonl is damaged and left out ({str(error)[:80]}).")
             return
@@ -162,10 +172,12 @@ class FollowedRun:
             self.events.append(entry)
 
     def _modified(self) -> float:
-        try:
-            return (self.path / "rounds.jsonl").stat().st_mtime
-        except OSError:
-            return 0.0
+        """When the run last wrote something."""
+        times = [0.0]
+        for name in ("rounds.jsonl", "events.jsonl", "asking.json"):
+            with suppress(OSError):
+                times.append((self.path / name).stat().st_mtime)
+        return max(times)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -190,6 +202,8 @@ class FollowedRun:
         found = self.files["summary.json"].value
         if found is None or not len(self.table) or found.get("rounds") != self.table.last_round:
             return None
+        if not isinstance(found.get("final"), dict):
+            return None
         return found if found.get("status", "finished") == "finished" else None
 
     def section(self, name: str) -> dict[str, Any]:
@@ -212,15 +226,40 @@ class FollowedRun:
         return names
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """Who is asked for what, and since when, as the server of a federation last said; empty if nobody is."""
+        found = self.files["asking.json"].value or {}
+        sound = isinstance(found.get("clients"), list) and isinstance(found.get("kind"), str)
+        return found if sound and isinstance(found.get("since"), (int, float)) else {}
+
+    @property
     def problems(self) -> list[str]:
-        """What cannot be shown, and why."""
-        found = [file.problem for file in self.files.values() if file.problem]
+        """What cannot be shown because a file is damaged or missing, and why."""
+        found = [file.problem for name, file in self.files.items() if file.problem and name != "asking.json"]
         if not self.config and not self.files["config.toml"].problem:
             found.append("config.toml is missing; the settings of the run are unknown.")
         if self._rounds.inode == -1:
             found.append("rounds.jsonl is missing; there are no rounds to show.")
+        summary, clients = self.files["summary.json"].value, self.files["clients.json"].value
+        if summary is not None and not isinstance(summary.get("final"), dict):
+            found.append("summary.json is damaged (it has no metrics of the last round); what it holds is not shown.")
+        if not all(isinstance(entry, dict) for entry in clients or ()):
+            found.append("clients.json is damaged (expected a list of clients); clients are shown by their numbers.")
         more = len(self._broken) - LISTED
         return found + self._broken[:LISTED] + ([f"{more} further lines are damaged."] if more > 0 else [])
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a run that nobody runs has not finished, and how to go on."""
+        if self.state not in (STOPPED, DAMAGED):
+            return []
+        found = []
+        if self._rounds.half:
+            found.append("The last line of rounds.jsonl is half written; fedstein resume repeats that round.")
+        done = len(self.table) and self.planned is not None and self.table.last_round >= self.planned
+        if done and self.files["summary.json"].value is None and not self.files["summary.json"].problem:
+            found.append("All rounds are there, but summary.json is missing; fedstein resume writes it again.")
+        return found
 
     @property
     def state(self) -> str:

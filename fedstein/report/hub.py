@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from fedstein.report.follow import FINISHED, FollowedRun, walk_runs
+from fedstein.report.follow import DAMAGED, FINISHED, FollowedRun, walk_runs
 from fedstein.report.views.build import run_list, views_of
 from fedstein.report.views.details import details
 from fedstein.runs.particle_track import FILE as TRACK
 
 POLL, SCAN = 0.08, 1.0  # seconds between looks at unfinished runs, and between searches of the folder
+
+# What the list says of a run that cannot be read.
+NOTHING = {
+    "seed": 0,
+    "state": DAMAGED,
+    "round": 0,
+    "rounds": None,
+    "about": "",
+    "engine": None,
+    "spark": {"metric": None, "values": [], "last": None},
+    "happened": [],
+}
 
 
 class RunHub:
@@ -28,6 +41,7 @@ class RunHub:
         self._described: dict[str, dict[str, Any]] = {}
         self._lock, self._slow = threading.RLock(), threading.Lock()
         self._details: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._unreadable: dict[str, str] = {}  # runs that raised, and what
         self._scanned = 0.0
         self._news = asyncio.Condition()
 
@@ -60,25 +74,39 @@ class RunHub:
         for name, run in list(self.runs.items()):
             if search or self._described.get(name, {}).get("state") != FINISHED:
                 with self._lock:
-                    if run.read() or search:
-                        self._note(name, run)
+                    self._read(name, run.path, search)
         if search:
             self._scanned, self.ready = time.monotonic(), True
         return self.version != before
 
+    def _read(self, name: str, path: Path, always: bool = False) -> None:
+        """Bring a run up to date. One that cannot be read at all must not keep the others from being followed."""
+        try:
+            if name not in self.runs:
+                self.runs[name], always = FollowedRun(path, name), True
+            if self.runs[name].read() or always:
+                self._note(name, self.runs[name])
+        except Exception as error:
+            logging.getLogger("fedstein").exception("the run %s cannot be read", name)
+            self._forget(name)
+            self._unreadable[name] = f"This run cannot be read ({type(error).__name__}: {error})."
+            self._described[name] = {**NOTHING, "id": name, "problems": [self._unreadable[name]]}
+            self._changed[name] = self.version
+
     def _search(self) -> None:
         found = dict(walk_runs(self.root))
         for name, path in found.items():
-            if name not in self.runs:
-                run = FollowedRun(path, name)
+            if name not in self.runs and name not in self._unreadable:
                 with self._lock:
-                    self.runs[name] = run
-                    self._note(name, run)
-        for name in self.runs.keys() - found.keys():
+                    self._read(name, path)
+        for name in self._described.keys() - found.keys():
             with self._lock:
-                for part in (self.runs, self._described, self._changed, self._details):
-                    part.pop(name, None)
-                self.version += 1
+                self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        for part in (self.runs, self._described, self._changed, self._details, self._unreadable):
+            part.pop(name, None)
+        self.version += 1
 
     def _note(self, name: str, run: FollowedRun) -> None:
         described = run_list([run])[0]
@@ -91,13 +119,15 @@ class RunHub:
         """The list of runs: all names, and what is to be said of those that changed after a version."""
         with self._lock:
             changed = [self._described[name] for name, version in self._changed.items() if version > since]
-            return {"version": self.version, "ready": self.ready, "names": sorted(self.runs), "runs": changed}
+            return {"version": self.version, "ready": self.ready, "names": sorted(self._described), "runs": changed}
 
     def views(self, names: list[str]) -> dict[str, Any]:
         """The views of some runs; names that are not known are left out."""
         with self._lock:
             chosen = [self.runs[name] for name in names if name in self.runs]
-            return {**views_of(chosen), "version": self.version}
+            found = views_of(chosen)
+            found["notes"] += [f"{name}: {self._unreadable[name]}" for name in names if name in self._unreadable]
+            return {**found, "version": self.version}
 
     def details(self, name: str) -> dict[str, Any] | None:
         """The views of a run's posterior, computed again when the run has gone on; None if there is no such run."""

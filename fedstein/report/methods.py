@@ -8,34 +8,9 @@ from importlib.resources import files
 from typing import Any
 
 from fedstein import __version__
+from fedstein.report.citations import ALGORITHMS, MODELS, SCHEMES, Named, dataset
 from fedstein.report.load import Run
 from fedstein.report.summary import Summary
-
-ALGORITHMS = {
-    "dsvgd": ("distributed Stein variational gradient descent", ("kassab2022federated", "liu2016stein")),
-    "parallel_dsvgd": (
-        "parallel distributed Stein variational gradient descent",
-        ("kassab2022federated", "liu2016stein"),
-    ),
-    "pooled_svgd": ("Stein variational gradient descent on the pooled rows", ("liu2016stein",)),
-    "fedavg": ("federated averaging", ("mcmahan2017communication",)),
-}
-SCHEMES = {
-    "ksd": (
-        "with probability proportional to their kernelized Stein discrepancy",
-        ("yang2023client", "liu2016kernelized"),
-    ),
-    "hip": ("by their Hilbert inner product", ("yang2023client",)),
-    "round_robin": ("in turn", ()),
-    "random": ("uniformly at random", ()),
-}
-DATASETS = {
-    "covertype": ("Covertype", "blackard1999comparative"),
-    "mnist": ("MNIST", "lecun1998gradient"),
-    "digits": ("the UCI optical digits", "alpaydin1998optical"),
-    "breast_cancer": ("the Wisconsin breast cancer data", "street1993nuclear"),
-    "diabetes": ("the diabetes data", "efron2004least"),
-}
 
 
 def methods(summary: Summary) -> tuple[str, str]:
@@ -66,6 +41,11 @@ def methods(summary: Summary) -> tuple[str, str]:
             "Predictions average class probabilities over the posterior; the expected calibration error has 15 "
             f"equal-width bins of the top confidence{cite('guo2017calibration')}."
         )
+    if any(config.get("evaluate.temperature") == "fit" for config in configs):
+        parts.append(
+            "Probabilities are scaled by a temperature that was fitted on rows held out by the clients"
+            f"{cite('guo2017calibration')}."
+        )
     if any(run.reference for run in summary.runs):
         parts.append(
             "Posteriors were compared with the No-U-Turn sampler on the pooled rows"
@@ -78,27 +58,30 @@ def methods(summary: Summary) -> tuple[str, str]:
 
 
 def _data_sentence(configs: Sequence[dict[str, Any]], cite: Any) -> str:
-    sentences = []
-    for name in dict.fromkeys(str(config.get("data.name", "")) for config in configs):
-        title, key = DATASETS.get(name.removesuffix("-full"), (f"the data {name!r}" if name else "the data", ""))
-        sentences.append(f"{title}{cite(key) if key else ''}")
+    names = dict.fromkeys(str(config.get("data.name", "")) for config in configs)
+    found = [f"{entry.words}{cite(*entry.keys)}" for entry in map(dataset, names)]
     split = _joined(configs, "partition.kind")
     dealt = "" if split in ("", "given") else f", dealt out by the partition {split}"
-    return f"We use {' and '.join(sentences)} with {_joined(configs, 'partition.clients')} clients{dealt}."
+    return f"We use {' and '.join(found)} with {_joined(configs, 'partition.clients')} clients{dealt}."
 
 
 def _model_sentence(configs: Sequence[dict[str, Any]], cite: Any) -> str:
+    kinds = dict.fromkeys(str(config.get("model.kind", "")) for config in configs)
+    models = [MODELS.get(kind, f"the model “{kind}”" if kind else "the model") for kind in kinds]
     found = []
     for kind in dict.fromkeys(str(config.get("algorithm.kind", "")) for config in configs):
-        title, keys = ALGORITHMS.get(kind, (kind, ()))
-        found.append(f"{title}{cite(*keys)}")
-    text = f"The model {_joined(configs, 'model.kind')} is trained by {' and by '.join(found)}"
+        entry = ALGORITHMS.get(kind, Named(f"the method “{kind}”"))
+        found.append(f"{entry.words}{cite(*entry.keys)}")
+    text = f"We fit {' and '.join(models)} by {' and by '.join(found)}"
     particles = _joined(configs, "algorithm.particles")
     text += f" with {particles} particles" if particles else ""
     if any(config.get("sites.kind") == "curvature" for config in configs):
         text += f"; clients' factors are Gaussian sites in natural parameters{cite('ashman2022partitioned')}"
     if any(config.get("sites.expand") == "variational" for config in configs):
-        text += f", expanded over the posterior{cite('opper2009variational')}"
+        text += (
+            f", expanded over the posterior{cite('opper2009variational')}, and draws are weighted by Pareto smoothed "
+            f"importance sampling{cite('vehtari2024pareto')}"
+        )
     return text + "."
 
 
@@ -107,8 +90,8 @@ def _selection_sentence(configs: Sequence[dict[str, Any]], cite: Any) -> str:
     for kind in dict.fromkeys(
         str(config.get("selection.kind", "")) for config in configs if config.get("selection.kind")
     ):
-        title, keys = SCHEMES.get(kind, (f"by the scheme {kind}", ()))
-        found.append(f"{title}{cite(*keys)}")
+        entry = SCHEMES.get(kind, Named(f"by the scheme “{kind}”"))
+        found.append(f"{entry.words}{cite(*entry.keys)}")
     return f"In each round, clients are selected {' or '.join(found)}." if found else ""
 
 
@@ -129,23 +112,24 @@ def bibliography(keys: Sequence[str]) -> str:
     return "\n\n".join(entry for key, entry in found.items() if key in set(keys)) + "\n"
 
 
-def caption(text: str, summary: Summary, interval: str) -> str:
+def caption(text: str, runs: Sequence[Run], interval: str) -> str:
     """A caption that can stand in a paper: what one sees, of which data, over which seeds, with which interval.
 
     Args:
         text: What one sees.
-        summary: The groups of runs.
-        interval: What bands or bars mean; empty where there are none.
+        runs: The runs that are shown.
+        interval: What bands or bars over seeds mean; empty where there are none.
     """
-    return " ".join(part for part in (text, interval, _origin(summary.runs)) if part)
+    return " ".join(part for part in (text, interval, _origin(runs)) if part)
 
 
 def _origin(runs: Sequence[Run]) -> str:
     names = list(dict.fromkeys(str(run.config.get("data", {}).get("name", "")) for run in runs))
-    shown = [DATASETS.get(name.removesuffix("-full"), (name, ""))[0] for name in names if name]
+    shown = [dataset(name).words for name in names if name]
     clients = sorted({len(run.selected_counts) for run in runs})
     seeds = sorted({run.seed for run in runs})
+    several = f"{len(seeds)} seeds ({', '.join(map(str, seeds))})"
     return (
         f"Data: {', '.join(shown) or 'unknown'}; {' or '.join(map(str, clients))} clients; "
-        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))})."
+        f"{several if len(seeds) > 1 else f'one seed ({seeds[0]}), so no interval over seeds'}."
     )

@@ -97,6 +97,16 @@ def dashes(index: int) -> Dashes:
     return DASHES[index // len(COLOURS) % len(DASHES)]
 
 
+def shortened(name: str, length: int = 16) -> str:
+    """A name, cut to a length that fits an axis.
+
+    Args:
+        name: The name.
+        length: The most characters to show.
+    """
+    return name if len(name) <= length else f"{name[: length - 1]}…"
+
+
 def legend(fig: Figure, labels: Sequence[str], band: bool) -> None:
     """Draw one legend above the figure. A single group has no name in it.
 

@@ -1,4 +1,4 @@
-"""Figures of single runs for a paper: coefficients as a forest plot, and selection probabilities with the picks."""
+"""Figures of single runs for a paper, by name; here those of coefficients and picks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedstein.report import style
+from fedstein.report.detail_figures import incidents, particles, reports, rows, scores
 
 NAMED = 40  # with at most this many clients, the axis names each
 
@@ -81,8 +82,12 @@ def probabilities(run: dict[str, Any]) -> Figure | None:
     return fig
 
 
-VIEW_FIGURES: dict[str, Callable[[dict[str, Any]], Figure | None]] = {"forest": forest, "probabilities": probabilities}
-VIEW_CAPTIONS = {
-    "forest": "Posterior means and central 90% intervals of the coefficients.",
-    "probabilities": "Selection probability of each client by round; dots are the clients that trained.",
+VIEW_FIGURES: dict[str, Callable[[dict[str, Any]], Figure | None]] = {
+    "forest": forest,
+    "probabilities": probabilities,
+    "reports": reports,
+    "scores": scores,
+    "particles": particles,
+    "rows": rows,
+    "incidents": incidents,
 }

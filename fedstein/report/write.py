@@ -7,17 +7,19 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedstein.errors import InputError
 from fedstein.files import write_bytes
 from fedstein.report.figures import FIGURES, RenderedFigure, draw, draw_run
 from fedstein.report.find import find_runs
 from fedstein.report.html import CAPTIONS, SEVERAL_SEEDS, render
-from fedstein.report.load import load_run
+from fedstein.report.load import Run, load_run
 from fedstein.report.methods import caption, methods
 from fedstein.report.summary import Summary, group_row, seed_row, summarise
 from fedstein.report.tables import Row
-from fedstein.report.view_figures import VIEW_CAPTIONS, VIEW_FIGURES
+from fedstein.report.view_captions import view_caption
+from fedstein.report.view_figures import VIEW_FIGURES
 from fedstein.report.views.build import folder_names, views
 
 
@@ -51,7 +53,7 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     if not given:
         raise InputError("expected at least one run folder, got none; name the folders to report on")
     found = find_runs(given)
-    runs = [load_run(path) for path in found.runs]
+    runs = [_loaded(path) for path in found.runs]
     summary = summarise(runs)
     said = dict.fromkeys((*notes, *found.notes))
     summary = replace(summary, notes=(*said, *summary.notes))
@@ -66,8 +68,7 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     first = shown["runs"][0]
     single = draw_run(first)
     figures += single
-    of = f"Run {first['id']}, seed {first['seed']}."
-    captions += "".join(f"\n**{f.name}**: {caption(VIEW_CAPTIONS[f.name], summary, of)}\n" for f in single)
+    captions += "".join(f"\n**{f.name}**: {_of_run(f.name, first, summary)}\n" for f in single)
     try:
         (folder / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -92,6 +93,16 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     )
 
 
+def _loaded(path: Path) -> Run:
+    """Read a run. Numbers of a report are quoted, so a damaged folder is refused; the page shows what is left of it."""
+    try:
+        return load_run(path)
+    except InputError as error:
+        if not path.is_dir():
+            raise
+        raise InputError(f"{error} (fedstein ui shows what can be read of a damaged run)") from None
+
+
 def report_rows(summary: Summary) -> list[Row]:
     """Build a row for each group, followed by one for each of its runs.
 
@@ -113,8 +124,14 @@ def _captions(summary: Summary, figures: Sequence[RenderedFigure]) -> str:
     lines = []
     for figure in figures:
         interval = SEVERAL_SEEDS.get(figure.name, "") if several else ""
-        lines.append(f"**{figure.name}**: {caption(CAPTIONS[figure.name], summary, interval)}\n")
+        lines.append(f"**{figure.name}**: {caption(CAPTIONS[figure.name], summary.runs, interval)}\n")
     return "\n".join(lines)
+
+
+def _of_run(name: str, shown: dict[str, Any], summary: Summary) -> str:
+    """The caption of a figure of a single run, the first one of the report."""
+    of = f"Run {shown['id']}." if len(summary.runs) > 1 else ""
+    return caption(view_caption(name, shown), summary.runs[:1], of)
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fedstein.errors import InputError
+from fedstein.report.follow import FollowedRun
 from fedstein.report.hub import RunHub
 from fedstein.report.serve import COOKIE, build_app, kept_token, serve
 
@@ -102,10 +103,35 @@ def test_the_hub_finds_follows_and_forgets_runs(tmp_path: Path, made_up) -> None
     assert hub.read()
     assert hub.listed(seen["version"])["runs"][0]["round"] == 5
     assert hub.views(["a", "unknown"])["runs"][0]["round"] == 5
+    before = hub.listed()["version"]
+    (folder / "events.jsonl").write_text('{"event": "left", "round": 5, "client": 1, "name": "b"}\n')
+    assert hub.read()  # no round has passed, but a node has gone
+    assert hub.listed(before)["runs"][0]["happened"][0] == 1
+    (folder / "asking.json").write_text('{"round": 6, "kind": "train", "clients": [0], "since": 1.0}')
+    assert hub.read()
     (folder / "rounds.jsonl").unlink()
     hub._scanned = 0.0
     assert hub.read()
     assert hub.listed()["names"] == []
+
+
+def test_a_run_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, made_up, monkeypatch) -> None:
+    made_up(tmp_path / "bad", stop=2)
+    made_up(tmp_path / "good", stop=2)
+    whole = FollowedRun.read
+
+    def read(run: FollowedRun) -> bool:
+        if run.id == "bad":
+            raise MemoryError("too large")
+        return whole(run)
+
+    monkeypatch.setattr(FollowedRun, "read", read)
+    hub = RunHub(tmp_path)
+    assert hub.read()
+    assert [(run["id"], run["state"]) for run in hub.listed()["runs"]] == [("bad", "damaged"), ("good", "running")]
+    shown = hub.views(["bad", "good"])
+    assert [run["id"] for run in shown["runs"]] == ["good"]
+    assert shown["notes"] == ["bad: This run cannot be read (MemoryError: too large)."]
 
 
 def test_the_token_is_kept_and_private(tmp_path: Path, monkeypatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from fedstein.errors import InputError
-from fedstein.report import load_run, summarise, view_figures
 from fedstein.report.follow import FollowedRun, walk_runs
-from fedstein.report.methods import methods
-from fedstein.report.views.build import views, views_of
+from fedstein.report.views.build import views
 from fedstein.report.views.details import details
 from fedstein.report.views.points import POINTS, bucketed, short, step
 
@@ -166,7 +164,7 @@ def test_a_damaged_folder_shows_what_can_be_shown(make_run) -> None:
     assert any("Line 7" in text for text in run["problems"])
     assert any("summary.json is damaged" in text for text in run["problems"])
     assert len(found["groups"][0]["curves"]["accuracy"]["mean"]) == 119
-    assert "not finished" in run["details"]["forest"]["missing"]
+    assert "after the last round" in run["details"]["forest"]["missing"]
 
 
 @pytest.mark.parametrize("lost", ["config.toml", "rounds.jsonl"])
@@ -176,6 +174,69 @@ def test_a_folder_without_its_main_files_is_no_error(make_run, lost: str) -> Non
     run = views(folder)["runs"][0]
     assert any(lost in text for text in run["problems"])
     json.dumps(run, allow_nan=False)
+
+
+def test_lines_with_impossible_numbers_are_left_out_and_said(make_run) -> None:
+    folder = make_run("a")
+    lines = lines_of(folder)
+    lines[5]["accuracy"] = "high"
+    lines[9]["selected"] = [10**9]
+    lines[11]["selected"] = [-1]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = views(folder, posterior=False)
+    assert [f"Line {n} " in text for n, text in zip((6, 10, 12), found["runs"][0]["problems"], strict=True)] == [
+        True
+    ] * 3
+    assert len(found["groups"][0]["curves"]["accuracy"]["mean"]) == 117
+
+
+def test_a_run_that_nobody_runs_says_how_to_go_on(make_run) -> None:
+    def quiet(name: str, change: str, **options: Any) -> list[str]:
+        folder = make_run(name, **options)
+        if change == "half":
+            with (folder / "rounds.jsonl").open("a") as file:
+                file.write('{"round": 10')
+        else:
+            (folder / "summary.json").unlink()
+        os.utime(folder / "rounds.jsonl", (1.0, 1.0))  # nobody has written to it for years
+        run = views(folder, posterior=False)["runs"][0]
+        assert run["state"] == "stopped"
+        return run["problems"]
+
+    assert ["half written" in text for text in quiet("a", "half", stop=9)] == [True]
+    assert ["fedstein resume writes it again" in text for text in quiet("b", "summary")] == [True]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("summary.json", '{"rounds": 120, "final": 3}', "summary.json is damaged"),
+        ("clients.json", "[3]", "clients.json is damaged"),
+        ("data.json", "[]", "data.json is damaged"),
+    ],
+)
+def test_files_of_the_wrong_form_are_said(make_run, file: str, text: str, said: str) -> None:
+    folder = make_run("a")
+    (folder / file).write_text(text)
+    run = views(folder, posterior=False)["runs"][0]
+    assert [said in problem for problem in run["problems"]] == [True]
+    assert run["round"] == 120
+
+
+def test_damaged_bins_and_particles_are_not_called_missing(make_run) -> None:
+    folder = make_run("a")
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "reliability": [1, 2]}))
+    (folder / "particles.jsonl").write_text("{half\n")
+    found = views(folder)
+    assert "bins in summary.json are damaged" in found["groups"][0]["reliability"]["missing"]
+    assert "no line that can be read" in found["runs"][0]["details"]["particles"]["missing"]
+
+
+def test_a_folder_of_an_older_version_is_called_so(make_run) -> None:
+    folder = make_run("a")
+    (folder / "environment.json").write_text('{"packages": {"fedstein": "0.0.9"}}')
+    assert "an older version of Fedstein (0.0.9)" in details(FollowedRun(folder))["forest"]["missing"]
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
@@ -198,24 +259,6 @@ def test_runs_are_found_below_a_folder(make_run, tmp_path: Path) -> None:
     assert list(walk_runs(tmp_path / "later")) == []
 
 
-def test_events_of_a_federation_are_counted_by_node(make_run) -> None:
-    folder = make_run("a", {"partition.clients": 3}, stop=6)
-    names = [{"id": i, "name": name, "rows": 5} for i, name in enumerate(("north", "east", "south"))]
-    (folder / "clients.json").write_text(json.dumps(names))
-    events = [("joined", 0, 0), ("missing", 2, 1), ("asked again", 2, 1), ("left out", 3, 1), ("left", 0, 2)]
-    text = "".join(
-        json.dumps({"event": e, "round": r, "client": c, "name": names[c]["name"], "time": 1.0}) + "\n"
-        for e, r, c in events
-    )
-    (folder / "events.jsonl").write_text(text + '{"event": "half')
-    view = views_of([FollowedRun(folder)])["runs"][0]["incidents"]
-    east, south = view["nodes"][1], view["nodes"][2]
-    assert (east["late"], east["asked_again"], east["left_out"], east["state"]) == (1, 1, 1, "connected")
-    assert south["state"] == "away"
-    assert [2, view["kinds"].index("missing"), "east"] in view["marks"]
-    assert len(view["log"]) == 5
-
-
 def test_failed_clients_are_marks_on_the_axis_of_rounds(make_run) -> None:
     folder = make_run("a", stop=6)
     lines = lines_of(folder)
@@ -232,34 +275,6 @@ def test_details_of_an_old_folder_say_what_is_missing(make_run, tmp_path: Path) 
     assert set(found) == {"forest", "particles", "rows", "clients"}
     assert all("missing" in view for view in found.values())
     assert str(tmp_path) not in json.dumps(found)
-
-
-def test_paper_figures_of_a_run_show_its_views(make_run) -> None:
-    run = views(with_law(make_run("a", {"rounds": 50}, stop=50)), posterior=False)["runs"][0]
-    drawn = view_figures.probabilities(run)
-    image = drawn.axes[0].images[0].get_array()
-    np.testing.assert_allclose(np.asarray(image), run["heat_map"]["probability"])
-    assert len(drawn.axes[0].lines[0].get_xdata()) == 50  # one pick in each round
-    assert view_figures.forest(run) is None
-    series = [
-        {"label": "federated", "mean": [1.0, 2.0], "low": [0.5, 1.0], "high": [1.5, 3.0]},
-        {"label": "pooled", "mean": [1.1, 2.1], "low": [0.6, 1.1], "high": [1.6, 3.1]},
-    ]
-    run["details"] = {"forest": {"names": ["age", "dose"], "series": series, "units": "raw"}}
-    ax = view_figures.forest(run).axes[0]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["age", "dose"]
-    assert ax.collections[1].get_segments()[1][:, 0].tolist() == [1.1, 3.1]
-
-
-def test_the_paragraph_on_methods_cites_what_was_used(make_run) -> None:
-    folders = [make_run("a"), make_run("b", {"selection.kind": "round_robin"})]
-    paragraph, bibtex = methods(summarise([load_run(folder) for folder in folders]))
-    assert "30 clients" in paragraph
-    assert "1 seed (0)" in paragraph
-    cited = set(re.findall(r"\w+\d{4}\w+", paragraph))
-    assert cited == set(re.findall(r"@\w+\{(\w+),", bibtex))
-    assert {"blackard1999comparative", "yang2023client", "kassab2022federated", "liu2016kernelized"} <= cited
-    assert "hoffman2014nuts" not in cited  # nobody ran fedstein reference
 
 
 def test_among_many_runs_the_first_of_each_group_are_shown_in_detail(make_run) -> None:

@@ -1,16 +1,23 @@
-"""What happened on the way: who joined, who was missing, what was sent again. One line each in ``events.jsonl``."""
+"""What happened on the way: who joined, who was missing, what was sent again. One line each in ``events.jsonl``.
+
+While somebody is asked, ``asking.json`` says who, for what and since when; it is there for whoever watches the run.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedstein.files import plain
 
 Say = Callable[[str], None]
+ASKING = "asking.json"
+SELDOM = 0.25  # seconds between two writings of asking.json within one request
 
 
 class Events:
@@ -20,6 +27,9 @@ class Events:
         self.say = say
         self.path: Path | None = None
         self.early: list[str] = []
+        self.at = 0  # the round that is under way; 0 before the first
+        self._asked: dict[str, Any] = {}  # what asking.json says
+        self._written = -1e9
 
     def open(self, path: Path) -> None:
         """Write all lines to this file from now on, those of before too."""
@@ -33,16 +43,43 @@ class Events:
 
         Args:
             event: What happened, in a word or two.
-            number: The round; 0 outside of rounds.
+            number: The round; by default the one that is under way, 0 before the first.
             client: The client that it happened to, where there is one.
             name: The client's or the node's name.
             more: Whatever else the line says, such as a reason.
         """
+        number = number or self.at
         entry = {"event": event, "round": number, "client": client, "name": name, **more, "time": time.time()}
         self._append(json.dumps(plain(entry)))
         who = f" {name or f'client {client}'}" if name or client is not None else ""
         rest = "".join(f", {key} {text}" for key, text in more.items())
         self.say(f"fedstein: round {number}: {event}{who}{rest}" if number else f"fedstein: {event}{who}{rest}")
+
+    def asking(self, kind: str, number: int, clients: Iterable[int], begin: bool = False) -> None:
+        """Say who is asked now. It is news for people who watch and nothing that a run needs, so it never fails.
+
+        Args:
+            kind: What they are asked for, such as ``"ask"`` (for a report) or ``"train"``.
+            number: The round.
+            clients: The clients whose answer is awaited; where there are none, nobody is asked any more.
+            begin: Whether this is a new request.
+        """
+        self.at = number or self.at
+        if self.path is None:
+            return
+        waiting, now, file = sorted(clients), time.time(), self.path.with_name(ASKING)
+        since = now if begin else self._asked.get("since", now)
+        entry = {"round": number, "kind": kind, "clients": waiting, "since": since}
+        if entry == self._asked or (waiting and not begin and now - self._written < SELDOM):
+            return
+        self._asked, self._written = entry, now
+        with suppress(OSError):
+            if not waiting:
+                file.unlink(missing_ok=True)
+                return
+            beside = file.with_name(f".{ASKING}.{os.getpid()}.tmp")
+            beside.write_text(json.dumps(plain(entry)), "utf-8")
+            os.replace(beside, file)
 
     def _append(self, line: str) -> None:
         if self.path is None:

@@ -161,7 +161,9 @@ class Requests:
         waiting = {client: Pending(client) for client in clients}
         outcome = Outcome({}, {}, {})
         began = progress = time.monotonic()
+        self.events.asking(kind, number, waiting, begin=True)
         while waiting:
+            self.events.asking(kind, number, waiting)
             self.membership.look()
             now = time.monotonic()
             due = [entry for entry in waiting.values() if self._due(entry, now, timeout)]
@@ -179,6 +181,7 @@ class Requests:
             if self.settings.patience and now - progress > self.settings.patience:
                 self._give_up(kind, number, list(waiting.values()))
             self.transport.rest(min(LOOKS[0] + (now - began) / 10, LOOKS[1]))
+        self.events.asking(kind, number, ())
         for client, entry in waiting.items():
             outcome.missing[client] = entry.reason
         for client, reason in outcome.missing.items():

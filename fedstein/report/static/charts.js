@@ -3,10 +3,10 @@
   "use strict";
   const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
   const ON_DARK = ["#4ba3dc", "#f0883e", "#2fc79a", "#e29dc4", "#f2b63c", "#8fd0f5"];
-  const NAMES = { accuracy: "Accuracy", nll: "NLL", ece: "ECE", rmse: "RMSE", brier: "Brier score", mce: "MCE",
+  const NAMES = { accuracy: "Accuracy", nll: "NLL", ece: "ECE", rmse: "RMSE", brier: "Brier score", mce: "MCE", temperature: "Temperature",
     bytes: "Sent and received", gradients: "Row-gradients", seconds: "Time in rounds" };
-  const LONG = { accuracy: "Accuracy on test rows", nll: "NLL of a test row (nats)",
-    ece: "Expected calibration error", rmse: "Root mean squared error", brier: "Brier score", mce: "Maximum calibration error" };
+  const LONG = { accuracy: "Accuracy", nll: "NLL of a row (nats)",
+    ece: "Expected calibration error", rmse: "Root mean squared error", brier: "Brier score", mce: "Maximum calibration error", temperature: "Calibration temperature T" };
   const AXES = { round: "Round", bytes: "Bytes sent and received so far", gradients: "Row-gradients so far", seconds: "Seconds in rounds so far" };
   const still = { animation: false, backgroundColor: "transparent" };
   let root = null, data = null, axis = "round", colouring = "probability", chosen = null, frame = null;
@@ -134,7 +134,7 @@
           style: { fill: colour(i), opacity: (b.few ? 0.3 : 1) * (key === "share" ? 0.9 : 0.35) } };
       } });
     return Object.assign({}, still, { textStyle: style.text,
-      grid: [{ left: 52, right: 14, top: 12, height: "56%" }, { left: 52, right: 14, bottom: 44, height: "18%" }],
+      grid: [{ left: 52, right: 14, top: 12, height: "56%", outerBoundsMode: "none" }, { left: 52, right: 14, bottom: 44, height: "18%", outerBoundsMode: "none" }],
       tooltip: Object.assign({ trigger: "item", formatter: (p) => {
         const b = filled[p.dataIndex];
         return !b ? "" : `confidence ${number(b.low, 2)} to ${number(b.high, 2)}<br>accuracy ${number(b.accuracy, 3)}, mean confidence ${number(b.confidence, 3)}<br>${b.count.toLocaleString("en")} rows${b.few ? " (few)" : ""}`;
@@ -148,6 +148,12 @@
         bars(1, "share")] });
   }
 
+  /* The least of 1, 2, 5, 10, 20, 50, ... that is at least a number. */
+  function niceStep(least) {
+    const ten = Math.pow(10, Math.floor(Math.log10(Math.max(least, 1))));
+    return [1, 2, 5, 10].map((k) => k * ten).find((step) => step >= least) || 10 * ten;
+  }
+
   function heatOption(view) {
     const style = look(), probability = colouring === "probability" && view.probability !== null;
     const source = probability ? view.probability : view.picks, cells = [], dots = [];
@@ -158,13 +164,16 @@
     }));
     if (probability && view.each === 1) view.picks.forEach((row, r) => row.forEach((value, c) => { if (value) dots.push([c, r, value]); }));
     const names = view.rounds.map(([a, b]) => a === b ? String(a) : `${a}–${b}`);
+    const room = Math.max(3, Math.floor((root.clientWidth - 160) / 48)), every = niceStep(view.rounds.length / room);
+    const labelled = (index) => view.each > 1 ? index % every === 0 : view.rounds[index][0] % every === 0 || (index === 0 && every <= 5);
     return Object.assign({}, still, { textStyle: style.text,
       grid: { left: 8, right: 14, top: 40, bottom: 32, containLabel: true },
       tooltip: Object.assign({ formatter: (p) => {
         const [c, r] = p.value, law = view.probability === null ? "" : `<br>probability ${number(view.probability[r][c], 3)}`;
         return `${escaped(view.clients[r])}, round${view.each > 1 ? "s" : ""} ${names[c]}${law}<br>picked ${view.picks[r][c]} time${view.picks[r][c] === 1 ? "" : "s"}`;
       } }, style.tooltip),
-      xAxis: style.axis({ type: "category", data: view.rounds.map(([a]) => String(a)), name: "Round", splitLine: { show: false } }),
+      xAxis: style.axis({ type: "category", data: view.rounds.map(([a]) => String(a)), name: "Round", splitLine: { show: false },
+        axisTick: { alignWithLabel: true, interval: labelled, lineStyle: { color: style.muted } }, axisLabel: { interval: labelled, hideOverlap: true } }),
       yAxis: style.axis({ type: "category", data: view.clients, inverse: true, splitLine: { show: false }, axisLabel: { fontSize: 11, width: 110, overflow: "truncate" } }),
       visualMap: { seriesIndex: 0, min: 0, max: most || 1, calculable: false, orient: "horizontal", right: 8, top: 0, itemHeight: 90, itemWidth: 10, precision: probability ? 3 : 0,
         textStyle: { color: style.ink }, text: [number(most, 3), `${probability ? "probability" : "picks"} 0`],
@@ -176,7 +185,7 @@
   function shareOption(view, i) {
     const style = look(), several = view.seeds > 1;
     return Object.assign({}, still, { textStyle: style.text,
-      grid: { left: 8, right: 66, top: 14, bottom: 10, containLabel: true },
+      grid: { left: 8, right: 66, top: 14, bottom: 10, outerBoundsMode: "same", outerBoundsContain: "all" },
       tooltip: Object.assign({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: (ps) => {
         const k = ps[0].dataIndex;
         return `${escaped(view.clients[k])}<br>trained ${number(view.mean[k])} times${several ? ` (${view.low[k]} to ${view.high[k]} over seeds)` : ""}<br>fair share ${number(view.fair, 3)}`;
@@ -191,7 +200,7 @@
   }
 
   /* Points with intervals, one line a name. series: [{label, mid, low, high}] */
-  function rangeOption(names, series, title, zero) {
+  function rangeOption(names, series, title, zero, most) {
     const style = look(), gap = series.length > 1 ? 8 : 0, limit = root.clientWidth < 600 ? 110 : 230;
     const room = Math.min(limit, 14 + 6.4 * Math.max(...names.map((name) => name.length)));
     return Object.assign({}, still, { textStyle: style.text,
@@ -202,9 +211,10 @@
         const ends = s.low ? `<br>${number(s.low[k])} to ${number(s.high[k])}` : "";
         return `${escaped(names[k])}${s.label ? ", " + escaped(s.label) : ""}<br>${number(s.mid[k])}${ends}${s.more ? "<br>" + escaped(s.more[k]) : ""}`;
       } }, style.tooltip),
-      xAxis: style.axis({ type: "value", position: "top", scale: true, boundaryGap: ["4%", "4%"], name: title, splitNumber: 4, axisLabel: { formatter: (v) => number(v, 3) } }),
+      xAxis: style.axis({ type: "value", position: "top", scale: true, boundaryGap: ["4%", "4%"], name: title, splitNumber: 4, axisLabel: { formatter: (v) => number(v, 4) },
+        max: most === undefined ? null : (v) => v.max + 0.3 * (v.max - v.min) >= most ? most : null }),
       yAxis: style.axis({ type: "category", data: names, inverse: true, splitLine: { show: false }, axisTick: { show: false }, axisLabel: { interval: 0, hideOverlap: false, fontSize: 11, width: room, overflow: "truncate" } }),
-      series: series.map((s, i) => ({ type: "custom", name: s.label, clip: true, itemStyle: { color: s.colour || colour(i) },
+      series: series.map((s, i) => ({ type: "custom", name: s.label, clip: most === undefined, itemStyle: { color: s.colour || colour(i) },
         data: s.mid.map((m, k) => [s.low ? s.low[k] : m, k, s.high ? s.high[k] : m, m]), encode: { x: [0, 2, 3], y: 1 },
         renderItem: (params, api) => {
           if (s.mid[params.dataIndexInside] === null) return null;
@@ -229,11 +239,11 @@
     const style = look(), all = view.frames.flatMap(([, points]) => points);
     const end = (k) => { const values = all.map((p) => p[k]), low = Math.min(...values), high = Math.max(...values), pad = 0.06 * (high - low) || 1; return { min: low - pad, max: high + pad }; };
     const cloud = (which, paint, opacity, size) => ({ type: "scatter", name: `round ${view.frames[which][0]}`, data: view.frames[which][1], symbolSize: size, itemStyle: { color: paint, opacity } });
-    const plain = { axisLabel: { formatter: (v) => number(v, 2) } };
-    return Object.assign({}, still, { textStyle: style.text, grid: { left: 8, right: 18, top: 28, bottom: 32, containLabel: true },
+    const plain = { axisLine: { onZero: false, lineStyle: { color: style.muted } }, axisLabel: { formatter: (v) => number(v, 2), showMinLabel: false, showMaxLabel: false } };
+    return Object.assign({}, still, { textStyle: style.text, grid: { left: 8, right: 18, top: 28, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "all" },
       legend: { top: 0, left: 0, textStyle: { color: style.ink } },
       tooltip: Object.assign({ formatter: (p) => `particle ${p.dataIndex + 1}, ${p.seriesName}` }, style.tooltip),
-      xAxis: style.axis(Object.assign({ type: "value", name: "First component", splitNumber: 4 }, end(0), plain)), yAxis: style.axis(Object.assign({ type: "value", name: "", splitNumber: 4 }, end(1), plain)),
+      xAxis: style.axis(Object.assign({ type: "value", name: "First component", splitNumber: 4 }, end(0), plain)), yAxis: style.axis(Object.assign({ type: "value", name: "Second component", nameGap: 36, splitNumber: 4 }, end(1), plain)),
       series: [index > 0 ? cloud(0, style.muted, 0.45, 6) : null, cloud(index, colour(0), 0.9, 9)].filter(Boolean) });
   }
 
@@ -241,7 +251,8 @@
     const style = look();
     return Object.assign({}, still, { textStyle: style.text, grid: { left: 8, right: 18, top: 12, bottom: 32, containLabel: true },
       tooltip: Object.assign({ formatter: (p) => `round ${p.value[0]}: ${escaped(view.kinds[p.value[1]])}${p.value[2] ? "<br>" + escaped(p.value[2]) : ""}` }, style.tooltip),
-      xAxis: style.axis({ type: "value", name: "Round", min: 0, max: Math.max(view.rounds, 1), minInterval: 1 }),
+      xAxis: style.axis({ type: "value", name: "Round", min: view.marks.some((mark) => mark[0] === 0) ? -0.02 * Math.max(view.rounds, 5) : 0, max: 1.02 * Math.max(view.rounds, 1), minInterval: 1,
+        axisLabel: { showMinLabel: false, showMaxLabel: false, formatter: (v) => number(v) } }),
       yAxis: style.axis({ type: "category", data: view.kinds, splitLine: { show: true, lineStyle: { color: style.grid } } }),
       series: [{ type: "scatter", data: view.marks, symbolSize: 10, itemStyle: { color: "#d55e00", opacity: 0.75 } }] });
   }

@@ -3,6 +3,7 @@
   "use strict";
   const F = window.FedsteinViews, { h, number, format, bytes, draw, NAMES, LONG, AXES } = F, S = F.state, O = F.options;
   const sections = new Map();
+  const TALL = 512;  // pixels of a panel from which it scrolls: 32rem of .panel.tall
   let askDetails = null;
 
   function table(headings, rows) {
@@ -10,6 +11,7 @@
       h("thead", {}, h("tr", {}, ...headings.map((text, i) => h("th", { scope: "col", class: i ? "n" : null, text })))),
       h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map((cell, i) => h(i ? "td" : "th", { scope: i ? null : "row", class: i ? "n" : null, text: cell })))))));
   }
+  const breakable = (name) => name.replace(/([_.:/-])/g, "$1\u200b");  // long names may break after these
   function missing(text) { return h("p", { class: "missing", text }); }
 
   /* A card that is made once and filled again and again. */
@@ -122,7 +124,8 @@
         draw(chartIn(entry, metric, 250, (LONG[metric] || metric) + (F.wide(metric) ? ", log scale" : "")), `${LONG[metric] || metric} by ${AXES[S.axis].toLowerCase()}. Last: ${last}.`, () => O.curveOption(metric));
       }
       const each = Math.max(1, ...S.data.groups.flatMap((group) => Object.values(group.curves).map((curve) => curve.each)));
-      entry.caption.textContent = (several() ? "Lines are means over seeds; bands run from the lowest to the highest seed. " : "") +
+      const scored = S.data.scored ? `Scores are on ${S.data.scored}. ` : "";
+      entry.caption.textContent = scored + (several() ? "Lines are means over seeds; bands run from the lowest to the highest seed. " : "") +
         (each > 1 ? `Each point is the mean of ${each} rounds, and the band is their range.` : "");
       setTable(entry, () => table(["Group", "Metric", "First", "Last", "Lowest", "Highest"], S.data.groups.flatMap((group) => Object.entries(group.curves).map(([name, curve]) =>
         [group.label, NAMES[name] || name, number(curve.mean[0]), number(curve.mean.at(-1)), number(Math.min(...curve.low.filter((v) => v !== null))), number(Math.max(...curve.high.filter((v) => v !== null)))]))));
@@ -174,14 +177,15 @@
     bar.querySelector("label").hidden = select.hidden = ids.length < 2;
   }
   function run() { return S.data.runs.find((one) => one.id === S.chosen) || null; }
-  function rangeCard(entry, view, key, names, series, title, zero, label) {
+  function rangeCard(entry, view, key, names, series, title, zero, label, most) {
     const height = Math.max(150, names.length * (series.length > 1 ? 26 : 19) + 80);
     const node = chartIn(entry, key, height, "");
     node.parentElement.className = "panel tall";
     node.parentElement.setAttribute("tabindex", "0");
     node.parentElement.setAttribute("role", "region");
     node.parentElement.setAttribute("aria-label", label);
-    draw(node, label, () => O.rangeOption(names, series, title, zero));
+    draw(node, label, () => O.rangeOption(names, series, title, zero, most));
+    return height > TALL ? ` The panel scrolls: it has ${names.length} lines.` : "";
   }
 
   function heat() {
@@ -201,8 +205,8 @@
   function reportsView() {
     const entry = card("view-reports", "What clients report"), view = run() && run().reports;
     show(entry, view, () => {
-      rangeCard(entry, view, "reports", view.clients, [{ label: "", mid: view.median, low: view.low, high: view.high }], `${view.what} reported`, false, `Reports of ${view.clients.length} clients`);
-      entry.caption.textContent = `Median and central 80% of each client's ${view.what} reports over the last ${view.rounds} rounds, the greatest median first.`;
+      const more = rangeCard(entry, view, "reports", view.clients, [{ label: "", mid: view.median, low: view.low, high: view.high }], `${view.what} reported`, false, `Reports of ${view.clients.length} clients`);
+      entry.caption.textContent = `Median and central 80% of each client's ${view.what} reports over the last ${view.rounds} round${view.rounds === 1 ? "" : "s"}, the greatest median first.${more}`;
       setTable(entry, () => table(["Client", "Median", "10%", "90%", "Reports"], view.clients.map((name, k) => [name, number(view.median[k]), number(view.low[k]), number(view.high[k]), String(view.count[k])])));
     });
   }
@@ -218,9 +222,9 @@
     show(entry, view, () => {
       entry.body.className = "views-body multiples";
       const more = view.rows.map((rows) => `${rows} rows`);
-      rangeCard(entry, view, "score", view.clients, [{ label: "", mid: view.score, more }], NAMES[view.metric], false, `${NAMES[view.metric]} of each client, the worst first`);
+      const long = rangeCard(entry, view, "score", view.clients, [{ label: "", mid: view.score, more }], NAMES[view.metric], false, `${NAMES[view.metric]} of each client, the worst first`, view.metric === "accuracy" ? 1 : undefined);
       if (view.ece && view.ece.some((v) => v !== null)) rangeCard(entry, view, "ece", view.clients, [{ label: "", mid: view.ece, more, colour: F.colour(1) }], "ECE", false, "Calibration error of each client, in the same order");
-      entry.caption.textContent = `Each client ${view.where}; the worst ${NAMES[view.metric].toLowerCase()} first.`;
+      entry.caption.textContent = `Each client ${view.where}; the worst ${NAMES[view.metric]} first.${long}`.replace("Accuracy", "accuracy");
       setTable(entry, () => table(["Client", NAMES[view.metric], "NLL", "ECE", "Rows"], view.clients.map((name, k) => [name, number(view.score[k]), number(view.nll[k]), view.ece ? number(view.ece[k]) : "–", String(view.rows[k])])));
     });
   }
@@ -228,8 +232,8 @@
     const entry = card("view-forest", "Coefficients with 90% intervals"), view = detail("forest");
     show(entry, view, () => {
       const series = view.series.map((s) => ({ label: s.label, mid: s.mean, low: s.low, high: s.high }));
-      rangeCard(entry, view, "forest", view.names, series, view.units === "standardised" ? "Coefficient (features are standardised)" : "Coefficient", true, `Forest plot of ${view.names.length} coefficients`);
-      entry.caption.textContent = [`Posterior mean and central 90% interval: ${view.series.map((s) => s.label).join(" and ")}.`, ...view.notes].join(" ");
+      const more = rangeCard(entry, view, "forest", view.names, series, view.units === "standardised" ? "Coefficient (features are standardised)" : "Coefficient", true, `Forest plot of ${view.names.length} coefficients`);
+      entry.caption.textContent = [`Posterior mean and central 90% interval: ${view.series.map((s) => s.label).join(" and ")}.${more}`, ...view.notes].join(" ");
       setTable(entry, () => table(["Coefficient", ...view.series.flatMap((s) => [s.label + ", mean", "5%", "95%"])], view.names.map((name, k) => [name, ...view.series.flatMap((s) => [number(s.mean[k]), number(s.low[k]), number(s.high[k])])])));
     });
   }
@@ -261,13 +265,13 @@
     const entry = card("view-rows", "Rows on which the particles disagree most"), view = detail("rows");
     entry.body.className = "views-body";
     show(entry, view, () => {
-      free(entry, h("ol", { class: "rows" }, ...view.rows.map((row) => {
+      free(entry, h("ol", { class: "rows" + (view.rows.some((row) => row.picture) ? " pictures" : "") }, ...view.rows.map((row) => {
         const item = h("li", {});
         if (row.picture) item.append(h("img", { src: row.picture, width: 84, height: 84, alt: `Test row ${row.row}, labelled ${row.truth}` }));
         const said = view.task === "classification" ? row.predicted.map(([name, p]) => `${name}: ${number(100 * p, 2)}%`).join(", ") : `predicted ${number(row.mean)}`;
         item.append(h("strong", { text: `Row ${row.row}: ${view.task === "classification" ? "label " : "target "}${row.truth}` }), h("span", { text: said }),
           h("span", { class: "small", text: view.task === "classification" ? `epistemic ${number(row.epistemic, 2)} of ${number(row.total, 2)} nats` : `epistemic sd ${number(row.epistemic, 3)}` }));
-        if (row.features) item.append(h("span", { class: "small", text: row.features.slice(0, 4).map(([name, value, sd]) => `${name} ${number(value)}${sd === null ? "" : ` (${sd > 0 ? "+" : "−"}${number(Math.abs(sd), 2)} sd)`}`).join("; ") }));
+        if (row.features) item.append(h("span", { class: "small", text: row.features.slice(0, 4).map(([name, value, sd]) => `${breakable(name)} ${number(value)}${sd === null ? "" : ` (${sd > 0 ? "+" : "−"}${number(Math.abs(sd), 2)} sd)`}`).join("; ") }));
         return item;
       })));
       entry.caption.textContent = `The ${view.rows.length} of ${view.scanned.toLocaleString("en")} test rows${view.scanned < view.of ? ` (of ${view.of.toLocaleString("en")}, evenly spaced)` : ""} with the highest epistemic ${view.task === "classification" ? "entropy: the mutual information of label and parameter over " + view.particles + " particles, in nats" : "standard deviation over " + view.particles + " particles"}; the median row has ${number(view.median, 2)}.`;
@@ -278,10 +282,36 @@
     const entry = card("view-incidents", "Faults and events"), view = run() && run().incidents;
     show(entry, view, () => {
       if (view.marks.length) draw(chartIn(entry, "marks", Math.max(130, 34 * view.kinds.length + 70), ""), `Faults and events by round: ${view.kinds.join(", ")}.`, () => O.incidentOption(run().incidents));
-      if (view.nodes.length) free(entry, table(["Node", "State", "Reported", "Trained", "Late", "Left out", "Asked again"], view.nodes.map((n) => [n.name, n.state, n.reported, n.trained, n.late, n.left_out, n.asked_again].map(String))));
       entry.caption.textContent = view.left_off ? `${view.left_off} earlier ones are left off.` : "";
-      setTable(entry, view.log.length ? () => table(["Time", "Round", "Event", "Who", "More"], view.log.map(([time, round, what, who, more]) => [time ? new Date(1000 * time).toLocaleTimeString() : "–", String(round), what, who, more])) :
+      setTable(entry, view.log.length ? () => table(["Time", "Round", "Event", "Who", "More"], view.log.map(([time, round, what, who, more]) => [time ? clock(time) : "–", String(round), what, who, more])) :
         () => table(["Round", "What", "Who"], view.marks.map(([round, kind, who]) => [String(round), view.kinds[kind], who])));
+    });
+  }
+  const clock = (time) => new Date(1000 * time).toLocaleTimeString([], { hourCycle: "h23" });
+  function nodeNow(node) { return !node.now ? "–" : node.state === "away" ? `awaited for ${node.now}` : `${node.now} since ${clock(node.now_since)}`; }
+  function nodeState(node, live) {
+    if (!live) return node.state === "not seen yet" ? "never seen" : node.state === "away" ? "was away" : "was connected";
+    if (node.state === "left out") return `left out until round ${node.until}`;
+    return node.state + (node.state === "away" && node.since ? ` since round ${node.since}` : "");
+  }
+  function nodes() {
+    const view = run() && run().nodes, entry = card("view-nodes", "Nodes: who is there, who is asked, who is late");
+    entry.node.hidden = !view;
+    if (!view) return;
+    show(entry, view, () => {
+      const away = view.rows.filter((n) => n.state === "away").length, busy = view.rows.filter((n) => n.now).map((n) => n.name);
+      const counts = ["asked", "reported", "trained", "late", "asked_again", "left_out", "rejected"];
+      const box = table(["Node", "State", "Asked for", "Asked", "Reported", "Trained", "Late", "Asked again", "Left out", "Rejected"],
+        view.rows.map((n) => [n.name, nodeState(n, view.live), nodeNow(n), ...counts.map((key) => String(n[key]))]));
+      box.querySelectorAll("tbody tr").forEach((row, k) => { const n = view.rows[k]; row.className = !view.live ? "" : n.state === "away" || n.state === "left out" ? "trouble" : n.now ? "asked" : ""; [1, 2].forEach((i) => { row.children[i].className = "words"; }); });
+      const heads = [...box.querySelectorAll("thead th")];
+      box.classList.add("nodes");
+      box.querySelectorAll("tbody td").forEach((cell) => cell.setAttribute("data-name", heads[cell.cellIndex].textContent));
+      [1, 2].forEach((i) => { heads[i].className = "words"; });
+      free(entry, h("p", { role: "status", text: !view.live ? "The server of this run is not at work; this is what it last knew." :
+        `${view.rows.length - away} of ${view.rows.length} nodes are connected. ` + (busy.length ? `Waiting for ${busy.slice(0, 6).join(", ")}${busy.length > 6 ? ` and ${busy.length - 6} more` : ""}.` : "Nobody is asked at this moment.") }), box);
+      entry.caption.textContent = "Asked, reported and trained count rounds. Late: no answer in time. Asked again: the same question was sent once more. Left out: not asked for some rounds after answers that could not be used (rejected).";
+      setTable(entry, null);
     });
   }
   function problems() {
@@ -292,7 +322,7 @@
     const text = lines.join("\n");
     if (box.dataset.text !== text) { box.dataset.text = text; box.replaceChildren(...lines.map((line) => h("p", { text: line }))); }
   }
-  function single() { chooser(); heat(); reportsView(); clients(); forest(); particles(); rowsView(); incidents(); }
+  function single() { chooser(); nodes(); heat(); reportsView(); clients(); forest(); particles(); rowsView(); incidents(); }
 
   /* Draw a dictionary of views into a node. ask: is called with the id of a run whose details are wanted. */
   function render(node, views, ask) {

@@ -13,6 +13,7 @@ from fedstein.report.views.calibration import clients_evaluated, reliability
 from fedstein.report.views.curves import group_curves, headline, shown_metrics, sparkline
 from fedstein.report.views.details import DETAILS, details
 from fedstein.report.views.grouping import group_followed
+from fedstein.report.views.nodes import nodes
 from fedstein.report.views.selection import heat_map, incidents, reports, shares
 
 VERSION = 1
@@ -73,6 +74,7 @@ def views_of(runs: Sequence[FollowedRun]) -> dict[str, Any]:
     return {
         "version": VERSION,
         "metrics": metrics,
+        "scored": scored_on(runs),
         "notes": notes,
         "groups": [
             {
@@ -90,6 +92,13 @@ def views_of(runs: Sequence[FollowedRun]) -> dict[str, Any]:
     }
 
 
+def scored_on(runs: Sequence[FollowedRun]) -> str:
+    """Which rows the metrics of the rounds are of, in words; empty where no run says so."""
+    places = {str(run.section("evaluate").get("where", "server")) for run in runs if run.config}
+    words = {"server": "test rows", "clients": "the rows that clients hold out"}
+    return ", or on ".join(words[place] for place in sorted(places, reverse=True) if place in words)
+
+
 def _run(run: FollowedRun, label: str) -> dict[str, Any]:
     metrics = shown_metrics([run])
     return {
@@ -99,6 +108,7 @@ def _run(run: FollowedRun, label: str) -> dict[str, Any]:
         "reports": reports(run),
         "clients": clients_evaluated(run, metrics[0]) if metrics[:1] in (["accuracy"], ["rmse"]) else None,
         "incidents": incidents(run),
+        "nodes": nodes(run),
     }
 
 
@@ -114,8 +124,9 @@ def describe(run: FollowedRun) -> dict[str, Any]:
         "rounds": run.planned,
         "about": " · ".join(str(word) for word in words if word),
         "engine": engine,
-        "problems": run.problems,
+        "problems": [*run.problems, *run.remarks],
         "spark": sparkline(run),
+        "happened": [run.happened, run.asked.get("kind"), run.asked.get("clients"), run.asked.get("since")],
     }
 
 

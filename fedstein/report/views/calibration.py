@@ -11,8 +11,10 @@ from fedstein.report.views.points import short
 
 FEW = 0.01  # of the rows: a bin with fewer, or with fewer than FEWEST rows, is drawn faded
 FEWEST = 20
-NOT_YET = "Calibration is measured after the last round; the run is not finished."
+NOT_YET = "Calibration is in summary.json, which is written after the last round."
 NO_BINS = "The summary of this run has no reliability bins: it is a regression, or it was evaluated by nobody."
+
+DAMAGED = "The reliability bins in summary.json are damaged."
 
 
 def sparse(count: int, total: int) -> bool:
@@ -24,10 +26,10 @@ def reliability(group: FollowedGroup) -> dict[str, Any]:
     """The bins of all seeds of a group together, with counts; bins with few rows are marked."""
     summaries = [run.summary for run in group.runs]
     finished = [found for found in summaries if found is not None]
-    tables = [found["reliability"] for found in finished if isinstance(found.get("reliability"), list)]
-    tables = [bins for bins in tables if _sound(bins)]
+    stored = [found["reliability"] for found in finished if found.get("reliability")]
+    tables = [bins for bins in stored if _sound(bins)]
     if not tables:
-        return {"missing": NO_BINS if finished else NOT_YET}
+        return {"missing": DAMAGED if stored else NO_BINS if finished else NOT_YET}
     bins = []
     for same in zip(*tables, strict=False):
         count = sum(b["count"] for b in same)
@@ -52,9 +54,9 @@ def reliability(group: FollowedGroup) -> dict[str, Any]:
     }
 
 
-def _sound(bins: list[Any]) -> bool:
+def _sound(bins: Any) -> bool:
     keys = ("low", "high", "count", "confidence", "accuracy")
-    return bool(bins) and all(isinstance(b, dict) and all(key in b for key in keys) for b in bins)
+    return isinstance(bins, list) and all(isinstance(b, dict) and all(key in b for key in keys) for b in bins)
 
 
 def clients_evaluated(run: FollowedRun, metric: str) -> dict[str, Any] | None:

@@ -8,12 +8,13 @@ import numpy as np
 
 from fedstein.report.follow import FollowedRun
 from fedstein.report.views.points import short, shorts
-from fedstein.runs.particle_track import WIDTH, read_track
+from fedstein.runs.particle_track import FILE, WIDTH, read_track
 
 NO_TRACK = (
     "This run folder has no particles.jsonl: the run is older, has not finished a round, or has fewer than two "
     "particles."
 )
+DAMAGED = "particles.jsonl has no line that can be read."
 FRAMES = 40
 
 
@@ -29,7 +30,7 @@ def particles(run: FollowedRun) -> dict[str, Any]:
     """
     track = read_track(run.path)
     if not track:
-        return {"missing": NO_TRACK}
+        return {"missing": DAMAGED if (run.path / FILE).is_file() and len(run.table) else NO_TRACK}
     sketches = np.array([line["sketch"] for line in track], np.float64)
     flat = sketches.reshape(-1, sketches.shape[-1])
     centred = flat - flat.mean(axis=0)

@@ -1,8 +1,8 @@
-"""Who was picked and why: probabilities and picks by client and round, shares, reports, faults and nodes."""
+"""Who was picked and why: probabilities and picks by client and round, shares, reports and faults."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ QUANTILES = (0.1, 0.5, 0.9)  # of reports
 NO_LAW = "This scheme has no selection probabilities; the map shows who was picked."
 NO_REPORTS = "No client was asked for a report: this scheme needs none."
 NOBODY = "No client has trained yet."
+NO_ROUND = "No round is finished yet."
 # What is drawn of events.jsonl; the others are listed only.
 DRAWN = {"missing", "left out", "asked again", "rejected", "left", "joined", "link away", "link back", "continuing"}
 
@@ -87,7 +88,7 @@ def reports(run: FollowedRun) -> dict[str, Any]:
     """What each client reported: the median and the central 80% over rounds, greatest median first."""
     values = run.table.matrix("reports")
     if values is None:
-        return {"missing": NO_REPORTS}
+        return {"missing": NO_REPORTS if len(run.table) else NO_ROUND}
     recent = values[-(len(values) // 4 or len(values)) :].astype(np.float64)
     known = ~np.isnan(recent)
     asked = np.flatnonzero(known.any(axis=0))
@@ -111,12 +112,12 @@ def reports(run: FollowedRun) -> dict[str, Any]:
 
 
 def incidents(run: FollowedRun) -> dict[str, Any]:
-    """Faults of rounds and events of a federation, on the axis of rounds, and what happened to each node."""
+    """Faults of rounds and events of a federation, on the axis of rounds."""
     names = run.names
-    marks = [(number, what, [_name(names, client) for client in who]) for number, what, who in run.table.faults]
+    marks: list[tuple[int, str, Sequence[str]]] = [
+        (number, what, [_name(names, client) for client in who]) for number, what, who in run.table.faults
+    ]
     log, at = [], 0
-    nodes: dict[str, Counter[str]] = {}
-    away: dict[str, bool] = {}
     for entry in run.events:
         number = entry.get("round")
         at = number if isinstance(number, int) and number > 0 else at
@@ -125,47 +126,22 @@ def incidents(run: FollowedRun) -> dict[str, Any]:
         what = entry["event"]
         if what in DRAWN:
             marks.append((at, what, [who] if who else []))
-        if isinstance(client, int):
-            nodes.setdefault(who, Counter())[what] += 1
-            away[who] = what == "left" if what in ("left", "joined") else away.get(who, False)
         rest = {k: v for k, v in entry.items() if k not in ("event", "round", "client", "name", "time")}
         note = ", ".join(f"{key} {str(value)[:120]}" for key, value in rest.items() if value not in (None, "", []))
         moment = entry.get("time")
         log.append([moment if isinstance(moment, (int, float)) else None, at, what, who, note])
     if not marks and not log:
         return {"missing": "Nothing went wrong: no fault and no event is recorded."}
+    known = dict.fromkeys((number, what, tuple(who)) for number, what, who in marks)  # rounds and events overlap
+    marks = sorted(known, key=lambda mark: mark[0])
     kinds = sorted({what for _, what, _ in marks})
     return {
         "kinds": kinds,
         "marks": [[number, kinds.index(what), ", ".join(who)] for number, what, who in marks[-MARKED:]],
         "left_off": max(0, len(marks) - MARKED),
         "log": log[-LOGGED:][::-1],
-        "nodes": _nodes(run, nodes, away),
         "rounds": run.table.last_round if len(run.table) else 0,
     }
-
-
-def _nodes(run: FollowedRun, seen: dict[str, Counter[str]], away: dict[str, bool]) -> list[dict[str, Any]]:
-    if not run.events:
-        return []
-    counts, names = run.table.counts(len(run.names)), run.names
-    law = run.table.matrix("reports")
-    asked = np.zeros(len(names), int) if law is None else (~np.isnan(law)).sum(axis=0)
-    rows = []
-    for i, name in enumerate(names):
-        happened = seen.get(name, Counter())
-        rows.append(
-            {
-                "name": name,
-                "state": "away" if away.get(name) else "connected",
-                "reported": int(asked[i]) if i < len(asked) else 0,
-                "trained": int(counts[i]),
-                "late": happened["missing"],
-                "left_out": happened["left out"],
-                "asked_again": happened["asked again"],
-            }
-        )
-    return rows
 
 
 def _name(names: list[str], client: int) -> str:
