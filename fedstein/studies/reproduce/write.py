@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedstein.files import disk_errors, write_bytes
+from fedstein.report.budget_figure import draw_budgets
 from fedstein.report.dependence_figure import draw_dependence
 from fedstein.report.load import Run, load_run
 from fedstein.report.paper_figures import draw_panels
@@ -126,6 +127,9 @@ def write_results(plan: Plan, runs: Mapping[Job, Run], out: Path, command: str, 
             ]
             for ending, content in draw_panels(panels, errors=name in BEYOND).items():
                 write_bytes(out / f"{name}.{ending}", content)
+            if name == "fig4":  # the only one whose curves cost differently in a round
+                for ending, content in draw_budgets(panels[0][1]).items():
+                    write_bytes(out / f"{name}-budgets.{ending}", content)
             write_bytes(out / f"{name}.csv", table_of(name, curves).encode())
             if name in BEYOND:
                 write_bytes(out / f"{name}.md", comparison(name, curves, command).encode())

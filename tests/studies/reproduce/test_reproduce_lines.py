@@ -11,6 +11,7 @@ from fedstein.cli import reproduce
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import no_values
 from fedstein.federation.records import RoundRecord
+from fedstein.report.budget_figure import BUDGETS, draw_budgets
 from fedstein.report.load import Run
 from fedstein.studies.reproduce import write
 from fedstein.studies.reproduce.dependence import dependence_page, figure_panels
@@ -54,6 +55,16 @@ def test_runs_are_measured_and_their_lines_survive_the_file(tmp_path):
     back = read_lines(tmp_path / "runs.csv")
     assert back == {key: pytest.approx(values, abs=1e-6) for key, values in lines.items()}
     assert without([hip, Job("bnn27", "ksd", "log", 0, 8, False, 1, "blocks")], back)[0].variant == "ksd"
+
+
+def test_what_a_run_has_spent_after_each_round_and_the_figure_of_it():
+    parallel = run_of(0, [0.5] * 8, trained=4)
+    spent = {label: of(parallel) for label, of in BUDGETS.items()}
+    assert spent["Rounds"] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert spent["Trainings of clients"] == [4, 8, 12, 16, 20, 24, 28, 32]
+    assert spent["GB, down and up"] == pytest.approx([1e-8 * r for r in range(1, 9)])
+    drawn = draw_budgets([("HIP", [run_of(s, [0.1 * r for r in range(1, 9)]) for s in (0, 1)]), ("P", [parallel])])
+    assert all(len(content) > 3000 for content in drawn.values())
 
 
 def test_new_lines_come_to_the_known_ones():
