@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from statistics import fmean
 from typing import NamedTuple
 
@@ -129,20 +130,16 @@ def spreads(cells: Sequence[Cell]) -> list[list[str]]:
 def _largest(groups: Sequence[Sequence[Cell]], common: str) -> str:
     """The largest difference within a group of cells, and which two it is between."""
     best: tuple[float, str] | None = None
-    for group in groups:
-        if len(group) < 2:
-            continue
-        low, high = (pick(group, key=lambda c: fmean(c.late.values())) for pick in (min, max))
+    for high, low in (pair for group in groups for pair in permutations(group, 2)):
         seeds = sorted(low.late.keys() & high.late.keys())
         if not seeds:
             continue
         gap = interval([high.late[s] - low.late[s] for s in seeds])
-        names = (high.scheme, low.scheme) if common == "order" else (high.order, low.order)
-        where = high.order if common == "order" else high.scheme
-        span = "one seed" if len(seeds) < 2 else f"{gap.low:+.4f} to {gap.high:+.4f}"
-        said = f"{gap.mean:+.4f} ({span}): {where}, {names[0]} over {names[1]}"
         if best is None or gap.mean > best[0]:
-            best = gap.mean, said
+            names = (high.scheme, low.scheme) if common == "order" else (high.order, low.order)
+            where = high.order if common == "order" else high.scheme
+            span = "one seed" if len(seeds) < 2 else f"{gap.low:+.4f} to {gap.high:+.4f}, {len(seeds)} seeds"
+            best = gap.mean, f"{gap.mean:+.4f} ({span}): {where}, {names[0]} over {names[1]}"
     return best[1] if best else "–"
 
 
