@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
 from fedstein.console import OnRound, progress_lines, scores, selected_clients
 
 MARGIN = 4  # columns that the bar leaves free
@@ -48,6 +45,9 @@ def live_bar(rounds: int) -> Iterator[OnRound]:
     The bar is a little narrower than the terminal: the ``^C`` that a terminal prints must not wrap, or a second bar
     would be drawn below the first.
     """
+    from rich.console import Console  # here, because most uses of ``fedstein.fit`` show no bar
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     columns = (
         TextColumn("round"),
         MofNCompleteColumn(),

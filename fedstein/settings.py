@@ -21,4 +21,5 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 class Settings(BaseModel):
     """One section of the config for one kind. Instances are immutable and reject unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # The validator of a kind is built when the kind is used for the first time: most processes use a few of many.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from fedstein.runs.federate import federate
 from fedstein.runs.jax_setup import release_programs
 
 SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
+BEFORE = pytest.StashKey[float]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,6 +38,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: not (item.get_closest_marker("slow") and ("flower" in item.nodeid or "digests" in item.nodeid))
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note how much processor time there was before a test; reports of ``--junitxml`` hold what it took."""
+    item.stash[BEFORE] = processor_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    if call.when == "teardown":
+        item.user_properties.append(("cpu_seconds", f"{processor_seconds() - item.stash[BEFORE]:.3f}"))
+    return (yield)
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it started and waited for."""
+    return sum(os.times()[:4])
 
 
 @pytest.fixture(autouse=True)

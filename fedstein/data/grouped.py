@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -165,6 +164,8 @@ def _folder_texts(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def _archive_texts(names: Sequence[str], say: Progress) -> dict[str, str]:
+    import urllib.request
+
     say(f"heart: trying {UCI}")
     try:
         with urllib.request.urlopen(UCI, timeout=SECONDS) as answer:

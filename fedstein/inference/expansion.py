@@ -26,7 +26,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.special import ndtri
 
 from fedstein.data.shard import Shard, whole
 from fedstein.errors import InputError
@@ -177,6 +176,8 @@ def quadrature(dim: int) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         n x dim points and n shares that add up to one.
     """
+    from scipy.special import ndtri  # a third of the time that importing Fedstein takes
+
     if dim <= 2:
         nodes, shares = np.polynomial.hermite_e.hermegauss(NODES if dim == 1 else GRID)
         shares = shares / shares.sum()

@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import Literal
 
 
 def as_products(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,6 +84,8 @@ def _is_plain_pooling(equation: Any) -> bool:
 
 
 def _evaluate(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+    from jax.extend.core import Literal  # here, because it brings thirty modules that nothing else needs
+
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *arguments), strict=True))
 
     def read(variable: Any) -> Any:
