@@ -9,9 +9,12 @@ a process can restrict them: a Flower node imports only the plug-ins that its ow
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, Protocol, TypeVar
@@ -78,6 +81,29 @@ def unknown_name(what: str, got: Any, valid: Sequence[str]) -> str:
     return f"unknown {what}: {got!r}{hint}; expected one of: {', '.join(valid)}"
 
 
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of installed packages.
+
+    Finding them opens a file of every installed package, so they are kept until a folder of ``sys.path`` changes.
+
+    Args:
+        group: The group of the entry points, for example ``"fedstein.schemes"``.
+    """
+    return tuple(_installed(tuple(map(_last_change, sys.path))).select(group=group))
+
+
+@lru_cache(maxsize=1)
+def _installed(folders: tuple[tuple[str, int], ...]) -> Any:
+    return entry_points()
+
+
+def _last_change(folder: str) -> tuple[str, int]:
+    try:
+        return folder, os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return folder, 0
+
+
 class Registry(Mapping[str, Part], Generic[Part]):
     """The parts of one family by name. Iteration lists built-in and registered parts, then installed entry points."""
 
@@ -111,7 +137,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
             return self._parts[name]
         if ":" in name:
             return self._loaded(name, name)
-        for point in self._entry_points():
+        for point in installed(self.group):
             if point.name == name:
                 return self._loaded(point.value, name)
         raise KeyError(name)
@@ -125,7 +151,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
 
     def __iter__(self) -> Iterator[str]:
         yield from (name for name in self._parts if ":" not in name)
-        yield from (point.name for point in self._entry_points() if point.name not in self._parts)
+        yield from (point.name for point in installed(self.group) if point.name not in self._parts)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -151,9 +177,6 @@ class Registry(Mapping[str, Part], Generic[Part]):
     def plugin_path(self, name: str) -> str | None:
         """The import path of the plug-in that was loaded under this name; None for a built-in part."""
         return self._plugins.get(name)
-
-    def _entry_points(self) -> list[EntryPoint]:
-        return list(entry_points(group=self.group))
 
     def _loaded(self, path: str, name: str) -> Part:
         refuse_unlisted(path)

@@ -70,18 +70,9 @@ class Alarm:
 
 
 def shorten_node_waits(alarm: Alarm) -> None:
-    """Make Flower's SuperNode in this process wait as ``alarm`` says, and say there when a message has come."""
+    """Make Flower's SuperNode in this process wait as ``alarm`` says."""
     from flwr.supernode import start_client_internal as node
 
-    pull = node._pull_and_store_message
-
-    def pull_and_tell(*args: object, **kwargs: object) -> int | None:
-        run = pull(*args, **kwargs)  # type: ignore[arg-type]
-        if run is not None:
-            alarm.message_came()
-        return run
-
-    node._pull_and_store_message = pull_and_tell
     node.pull_objects = partial(node.pull_objects, initial_backoff=FIRST_BACK_OFF, backoff_cap=LAST_BACK_OFF)
     # Only this module's name for time, so that heartbeats and retries keep theirs.
     node.time = SimpleNamespace(**{**vars(time), "sleep": alarm.sleep})  # type: ignore[assignment]

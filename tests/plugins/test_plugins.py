@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 
 import fedstein
-from fedstein import registry
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import METRICS
 from fedstein.federation.channel import KINDS, Wire
@@ -178,12 +176,23 @@ def test_settings_of_a_plug_in_are_checked_like_any_other() -> None:
         resolve({"selection": {"kind": "plugins.tangent_site:TANGENT"}}, facts)
 
 
-def test_a_plug_in_is_found_through_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("installed_loss", "plugins.loss_scheme:LOSS", "fedstein.schemes")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "fedstein.schemes" else [])
+def install(folder: Path, name: str) -> None:
+    """What an installer leaves of a package whose entry point is the plug-in."""
+    made = folder / f"{name}-1.0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (made / "entry_points.txt").write_text(f"[fedstein.schemes]\n{name} = plugins.loss_scheme:LOSS\n")
+
+
+def test_a_plug_in_is_found_through_its_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(SCHEMES, "_parts", dict(SCHEMES._parts))
     monkeypatch.setattr(SCHEMES, "_plugins", dict(SCHEMES._plugins))
+    install(tmp_path, "installed_loss")
+    assert "installed_loss" not in set(SCHEMES), "its folder is not on the path yet"
+    monkeypatch.syspath_prepend(tmp_path)
     assert "installed_loss" in set(SCHEMES)
+    install(tmp_path, "installed_later")
+    assert "installed_later" in set(SCHEMES), "a package that is installed while the process runs"
     facts = facts_of(load_dataset({"data": {"name": "breast_cancer"}}))
     config, _ = resolve({"selection": {"kind": "installed_loss", "sharpness": 4.0}}, facts)
     assert config.selection.kind == "installed_loss"
