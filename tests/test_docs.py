@@ -9,14 +9,15 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
+import shutil
 import tomllib
 from pathlib import Path
 from types import ModuleType
 
+import forked
 import pytest
 import typer
+from forked import fedstein
 
 from fedstein.cli.app import app
 from fedstein.runs.config import check_names, merge, resolve
@@ -62,24 +63,23 @@ def tool(name: str) -> ModuleType:
 
 
 def test_the_page_of_keys_is_what_the_command_prints():
-    command = [sys.executable, "-c", "from fedstein.cli import main; main()", "config", "--markdown"]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    printed = fedstein("config", "--markdown").stdout
     assert (ROOT / "docs" / "config.md").read_text() == printed, "fedstein config --markdown > docs/config.md"
 
 
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """The run folder that several blocks read."""
+    folder = tmp_path_factory.mktemp("example") / "run"
+    assert fedstein("run", "--quiet", "--set", "rounds=2", "--out", folder).returncode == 0
+    return folder
+
+
 @pytest.mark.parametrize(("page", "text"), blocks("python"))
-def test_python_blocks_run(page, text, tmp_path):
+def test_python_blocks_run(page, text, tmp_path, request):
     if "runs/example" in text:
-        command = [sys.executable, "-c", "from fedstein.cli import main; main()", "run", "--quiet", "--set", "rounds=2"]
-        subprocess.run([*command, "--out", "runs/example"], cwd=tmp_path, check=True, timeout=300)
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+        shutil.copytree(request.getfixturevalue("example"), tmp_path / "runs" / "example")
+    result = forked.python(text, tmp_path)
     assert result.returncode == 0, result.stderr
     near = re.search(r"# near \[([-\d., ]+)\]", text)
     if near:
@@ -123,14 +123,13 @@ def test_the_tutorial_does_what_it_says(tmp_path):
     page = (ROOT / "docs" / "tutorial.md").read_text()
     found = FENCE.findall(page)
     (script,), (config,) = ([text for kind, text in found if kind == wanted] for wanted in ("python", "toml"))
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=60)
+    assert forked.python(script, tmp_path).returncode == 0
     (tmp_path / "hospitals.toml").write_text(config)
     lines = [line for kind, text in found if kind == "sh" for line in text.splitlines()]
     assert sum("# refused" in line for line in lines) == 2
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
-        command = [sys.executable, "-c", "from fedstein.cli import main; main()", *words]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+        result = fedstein(*words, cwd=tmp_path, seconds=600)
         assert result.returncode == (2 if "# refused" in line else 0), result.stderr
         assert " ".join(result.stderr.split()) in " ".join(page.split())
         if "summary" in words:
@@ -176,8 +175,7 @@ def test_the_readme_has_numbers():
 @pytest.mark.parametrize(("command", "accuracy", "nll", "ece"), readme_rows())
 def test_the_readme_says_what_its_commands_print(command, accuracy, nll, ece, tmp_path):
     """Another machine has other last bits, so the last round may differ by what a run varies within its tail."""
-    program = [sys.executable, "-c", "from fedstein.cli import main; main()", *command.split()]
-    subprocess.run([*program, "--quiet", "--out", "run"], cwd=tmp_path, check=True, timeout=1200)
+    assert fedstein(*command.split(), "--quiet", "--out", "run", cwd=tmp_path, seconds=1200).returncode == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     for name, value in (("accuracy", accuracy), ("nll", nll), ("ece", ece)):
         assert summary["final"][name] == pytest.approx(value, abs=max(0.002, 3 * summary["tail"][name]["sd"])), name

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import numpy as np
@@ -16,17 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
+from forked import fedstein
 from small_run import SMALL_RUN
 
 from fedstein.cli.app import app
 
 SMALL = (*SMALL_RUN, "rounds=4")
-
-
-def fedstein(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from fedstein.cli import main; main()", *map(str, arguments)]
-    environment = {**os.environ, **variables}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, check=False)
 
 
 def settings(*more: str) -> list[str]:

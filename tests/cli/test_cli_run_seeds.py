@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import fedstein
 from reading import read_rounds
 
 from fedstein.errors import InputError
@@ -15,11 +14,6 @@ from fedstein.runs.config import load_config
 from fedstein.runs.series import SeriesRun, require_same_run
 
 SETTINGS = ("rounds=3", "partition.clients=3", "partition.rows_per_client=20", "algorithm.particles=3")
-
-
-def fedstein(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedstein", *words]
-    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
 
 
 def settings(*more: str) -> list[str]:

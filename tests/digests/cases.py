@@ -14,7 +14,6 @@ and large batches; and schemes other than the usual one for a model of one's own
 
 from __future__ import annotations
 
-import itertools
 import tomllib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -348,28 +347,6 @@ EVERYDAY = (
     "fit/dsvgd/full/hip",
     "flower/blr/full/hip",
 )
-
-
-def covering() -> tuple[str, ...]:
-    """A third of the table in which every pair of settings that the table has together is together at least once.
-
-    Chosen greedily: the case that adds most pairs comes next. The whole table is for changes of the computation:
-    ``python tests/digests/compute.py``.
-    """
-
-    def pairs(name: str) -> set[tuple[str, ...]]:
-        case = CASES[name]
-        words = {*case.settings, *case.words, case.way, f"double={case.double}"} - {*BASE, *FIT}
-        return {(word,) for word in words} | set(itertools.combinations(sorted(words), 2))
-
-    found = {name: pairs(name) for name in CASES}
-    chosen = list(EVERYDAY)
-    missing = set().union(*found.values()).difference(*(found[name] for name in chosen))
-    while missing:
-        best = max(found, key=lambda name: len(found[name] & missing))
-        chosen.append(best)
-        missing -= found[best]
-    return tuple(name for name in CASES if name in set(chosen))
 
 
 def nested(settings: Iterable[str]) -> dict[str, Any]:

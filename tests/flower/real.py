@@ -20,6 +20,9 @@ from fedstein.runs.config import resolve
 from fedstein.runs.federate import facts_of, load_dataset
 
 NAMES = ("client-0", "client-1", "client-2")
+# What every node's operator has listed, and what only those of client-0 and client-2 have.
+LISTED = ("plugins.loss_scheme", "plugins.tangent_site", "plugins.bfloat16_codec", "plugins.top_two_metric")
+SOME_LIST = "plugins.imq_kernel"
 LONG = 240.0  # seconds that nothing here takes, on however busy a machine
 
 
@@ -74,11 +77,13 @@ class Scene:
 def start_fleet(folder: Path, **options: Any) -> Iterator[Fleet]:
     """A link and three nodes that play clients of a built-in dataset."""
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    variables = {"JAX_COMPILATION_CACHE_DIR": cache} if cache else None
-    with Fleet(folder, variables=variables, patience=120, **options) as made:
+    variables = {"JAX_COMPILATION_CACHE_DIR": cache} if cache else {}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])  # where plug-ins are
+    with Fleet(folder, variables={**variables, "PYTHONPATH": path}, patience=120, **options) as made:
         made.start_link()
         for client, name in enumerate(NAMES):
-            node = {"name": name, "partition-id": client, "state-dir": str(folder / "state" / name)}
+            plugins = ",".join(LISTED if client == 1 else (*LISTED, SOME_LIST))
+            node = {"name": name, "partition-id": client, "state-dir": str(folder / "state" / name), "plugins": plugins}
             made.start_node(name, node, wait=False)
         yield made
 

@@ -46,6 +46,40 @@ def test_every_node_reports_and_the_bits_are_those_of_one_process(scene: Scene, 
     assert not scene.happened("asked again")
 
 
+def test_plug_ins_that_the_nodes_list_give_the_bits_of_one_process(scene: Scene, tmp_path: Path) -> None:
+    """A scheme, a kind of site, a codec and a metric of the tests' own, which every node lists."""
+    raw = settings(
+        BLR,
+        model={"kind": "blr"},
+        selection={"kind": "plugins.loss_scheme:LOSS", "sharpness": 2.0},
+        sites={"kind": "plugins.tangent_site:TANGENT", "trust": 0.5},
+        channel={"codec": "plugins.bfloat16_codec:BFLOAT16"},
+        evaluate={"metrics": ["plugins.top_two_metric:TOP_TWO"]},
+        rounds=2,
+    )
+    scene.submit(raw)
+    found = scene.finish()
+    assert found == lines(in_process(raw, tmp_path / "whole"))
+    assert found[-1]["top_two"] is not None
+    name = "posterior.safetensors"
+    assert (scene.out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_node_that_does_not_list_a_plug_in_refuses_it_by_name(scene: Scene) -> None:
+    """Client 1 has not listed the kernel; the others have, and go on without it."""
+    raw = settings(
+        BLR, algorithm={"kernel": "plugins.imq_kernel:IMQ"}, selection={"kind": "ksd"}, sites=PARTICLES, rounds=2
+    )
+    scene.submit(raw, on_missing="proceed", start_timeout=20.0)
+    found = scene.finish()
+    (refused,) = [entry for entry in events(scene.out) if entry["event"] == "turned away"]
+    assert refused["name"] == "client-1"
+    assert "plug-in 'plugins.imq_kernel:IMQ' is not listed on this node" in refused["reason"]
+    assert 'plugins="plugins.imq_kernel" in the node config' in refused["reason"]
+    assert {client for line in found for client in line["selected"]} <= {0, 2}
+    assert all(line["faults"] == {"missing": [1]} for line in found)
+
+
 def test_a_node_that_is_killed_while_it_trains(scene: Scene, tmp_path: Path) -> None:
     """Round 2 trains client 1. It comes back under a new id, is asked again, and the run is the one without a fault."""
     raw = robin(sites=EIGEN, rounds=3, **SLOW)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forked import fedstein
 from scipy.stats import ttest_rel
 
 from fedstein.errors import FedsteinError, InputError
@@ -219,13 +220,7 @@ def test_an_interrupted_reproduction_stops_its_runs_and_goes_on(tmp_path):
     [(["fig9"], "fig1, fig2"), (["fig1", "--data", "all"], "embedded"), (["fig1", "--density", "lgo"], "log")],
 )
 def test_wrong_words_are_one_line(words, hint, tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-m", "fedstein", "reproduce", *words],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    result = fedstein("reproduce", *words, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert hint in result.stderr
