@@ -48,6 +48,7 @@ def main() -> None:
         "NPROC": "1",
         "JAX_COMPILATION_CACHE_DIR": str(ENVIRONMENT / "jax-cache"),  # many tests start processes with equal programs
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        "PYTHONDONTWRITEBYTECODE": "",  # else every process of every test would compile every module again
     }
     call(
         python, "-m", "pytest", "-n", "3", "--dist", "worksteal", "--durations", "40", *marks, *for_pytest, **variables

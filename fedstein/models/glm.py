@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,17 @@ import numpy as np
 from jax import Array
 from pydantic import Field
 
-from fedstein.models.base import Blocks, ModelSettings, ModelTraits, check_start, gamma_draws, gamma_log_density
+from fedstein.models.base import (
+    Blocks,
+    GaussianGiven,
+    Model,
+    ModelSettings,
+    ModelTraits,
+    check_start,
+    gamma_draws,
+    gamma_log_density,
+    join,
+)
 from fedstein.settings import PositiveFloat
 
 STARTS = ("zero", "prior")
@@ -43,12 +53,38 @@ class GlmSettings(ModelSettings):
     )
 
 
+def build_with(function: Callable[..., Model], *, with_classes: bool = False) -> Callable[[int, int, Any], Model]:
+    """Make the builder of a ``ModelKind`` from the function that users call.
+
+    Args:
+        function: Features (and classes), then the settings by name -> model.
+        with_classes: Whether the function takes the number of classes too.
+
+    Returns:
+        Features, classes, settings -> model.
+    """
+
+    def build(features: int, classes: int, settings: Any) -> Model:
+        sizes = (features, classes) if with_classes else (features,)
+        return function(*sizes, **settings.model_dump(exclude={"kind"}))
+
+    return build
+
+
+class GammaParameter(NamedTuple):
+    """A positive parameter beside the coefficients, g ~ Gamma(shape, rate); particles hold log g, named ``name``."""
+
+    name: str
+    shape: float
+    rate: float
+
+
 class CoefficientPrior:
     """The prior of the coefficients of ``predictors`` linear predictors, and of log xi."""
 
     def __init__(self, features: int, predictors: int, shape: float, rate: float, intercept_sd: float, start: str):
         check_start(start, STARTS)
-        self.inputs, self.predictors = features + 1, predictors
+        self.features, self.inputs, self.predictors = features, features + 1, predictors
         self.width = predictors * self.inputs
         self.shape, self.rate, self.intercept_sd, self.start = shape, rate, intercept_sd, start
         self.is_weight = np.tile(np.arange(self.inputs) < features, predictors)
@@ -69,6 +105,43 @@ class CoefficientPrior:
         log_xi = log_gamma_start(key_xi, n, self.shape, self.rate, self.start)
         noise = jax.random.normal(key_w, (n, self.width))
         return (NEAR * noise if self.start == "zero" else noise / jnp.sqrt(self.precision(log_xi))), log_xi
+
+
+def regression(prior: CoefficientPrior, other: GammaParameter | None = None, **own: Any) -> Model:
+    """A model with the blocks (coefficients, log xi) and, where there is one, the logarithm of another parameter.
+
+    Args:
+        prior: The prior of the coefficients and of xi.
+        other: The parameter beside them.
+        **own: What the model has of its own: its likelihood, predictions and curvature, by the names of ``Model``.
+
+    Returns:
+        The model.
+    """
+
+    def init(key: Array, n: int) -> Array:
+        if other is None:
+            return join(prior.draw(key, n))
+        key_w, key_other = jax.random.split(key)
+        return join((*prior.draw(key_w, n), log_gamma_start(key_other, n, other.shape, other.rate, prior.start)))
+
+    def log_prior(blocks: Blocks) -> Array:
+        of_coefficients = prior.log_density(blocks[0], blocks[1])
+        if other is None:
+            return of_coefficients
+        return of_coefficients + gamma_log_density(blocks[2][:, 0], other.shape, other.rate)
+
+    names = ("log xi",) if other is None else ("log xi", other.name)
+    return Model(
+        widths=(prior.width, *(1 for _ in names)),
+        init=init,
+        log_prior=log_prior,
+        prepare=with_intercept,
+        gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
+        parameter_names=coefficient_names(*names, classes=prior.predictors if prior.predictors > 1 else 0),
+        features=prior.features,
+        **own,
+    )
 
 
 def log_gamma_start(key: Array, n: int, shape: float, rate: float, start: str) -> Array:

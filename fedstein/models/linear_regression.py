@@ -12,17 +12,17 @@ import jax.numpy as jnp
 from jax import Array
 from pydantic import Field
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, gamma_log_density, join
+from fedstein.models.base import Blocks, Glm, Model, ModelKind, Units
 from fedstein.models.glm import (
     TRAITS,
     CoefficientPrior,
+    GammaParameter,
     GlmSettings,
     block_diagonal,
-    coefficient_names,
+    build_with,
     diagonal_of,
-    log_gamma_start,
     matrix_of,
-    with_intercept,
+    regression,
 )
 from fedstein.settings import PositiveFloat
 
@@ -72,14 +72,6 @@ def linear_regression(
     """
     prior = CoefficientPrior(features, 1, prior_shape, prior_rate, intercept_sd, start)
 
-    def init(key: Array, n: int) -> Array:
-        key_w, key_gamma = jax.random.split(key)
-        return join((*prior.draw(key_w, n), log_gamma_start(key_gamma, n, noise_shape, noise_rate, start)))
-
-    def log_prior(blocks: Blocks) -> Array:
-        noise = gamma_log_density(blocks[2][:, 0], noise_shape, noise_rate)
-        return prior.log_density(blocks[0], blocks[1]) + noise
-
     def log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
         return weights @ gaussian_log_density(x @ blocks[0].T, y[:, None], blocks[2].T)
 
@@ -101,22 +93,17 @@ def linear_regression(
     def full_curvature(blocks: Blocks, x: Array, weights: Array) -> Array:
         return block_diagonal(matrix_of(x, information(blocks, weights)), jnp.zeros(()), 0.5 * jnp.sum(weights))
 
-    return Model(
+    return regression(
+        prior,
+        GammaParameter("log gamma", noise_shape, noise_rate),
         name="linear",
         task="regression",
-        widths=(prior.width, 1, 1),
-        init=init,
-        log_prior=log_prior,
         log_likelihood=log_likelihood,
         predict=predict,
-        prepare=with_intercept,
         diagonal_curvature=diagonal_curvature,
         full_curvature=full_curvature,
         glm=Glm(lambda f, y, extra: gaussian_log_density(f[0], y, extra[0]), extra=2, concave=False),
-        gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
-        parameter_names=coefficient_names("log xi", "log gamma"),
         units=Units(powers=(0, -2)),
-        features=features,
         likelihood="gaussian",
         sample=sample,
     )
@@ -127,6 +114,6 @@ LINEAR = ModelKind(
     about="Bayesian linear regression with unknown noise, theta = [w, b, log xi, log gamma]",
     task="regression",
     settings=LinearSettings,
-    build=lambda features, classes, settings: linear_regression(features, **settings.model_dump(exclude={"kind"})),
+    build=build_with(linear_regression),
     traits=TRAITS,
 )

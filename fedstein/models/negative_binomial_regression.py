@@ -13,17 +13,17 @@ from jax import Array
 from jax.scipy.special import gammaln
 from pydantic import Field
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, gamma_log_density, join
+from fedstein.models.base import Blocks, Glm, Model, ModelKind, Units
 from fedstein.models.glm import (
     COUNTS,
     CoefficientPrior,
+    GammaParameter,
     GlmSettings,
     block_diagonal,
-    coefficient_names,
+    build_with,
     diagonal_of,
-    log_gamma_start,
     matrix_of,
-    with_intercept,
+    regression,
 )
 from fedstein.settings import PositiveFloat
 
@@ -123,14 +123,6 @@ def negative_binomial_regression(
     """
     prior = CoefficientPrior(features, 1, prior_shape, prior_rate, intercept_sd, start)
 
-    def init(key: Array, n: int) -> Array:
-        key_w, key_alpha = jax.random.split(key)
-        return join((*prior.draw(key_w, n), log_gamma_start(key_alpha, n, dispersion_shape, dispersion_rate, start)))
-
-    def log_prior(blocks: Blocks) -> Array:
-        dispersion = gamma_log_density(blocks[2][:, 0], dispersion_shape, dispersion_rate)
-        return prior.log_density(blocks[0], blocks[1]) + dispersion
-
     def log_density(blocks: Blocks, x: Array, y: Array) -> Array:
         return negative_binomial_log_density(x @ blocks[0].T, y.astype(x.dtype)[:, None], blocks[2].T)
 
@@ -163,22 +155,17 @@ def negative_binomial_regression(
         coefficients = matrix_of(x, information(blocks, x, weights))
         return block_diagonal(coefficients, jnp.zeros(()), jnp.mean(of_dispersion(blocks, x, weights)))
 
-    return Model(
+    return regression(
+        prior,
+        GammaParameter("log alpha", dispersion_shape, dispersion_rate),
         name="negative_binomial",
         task="regression",
-        widths=(prior.width, 1, 1),
-        init=init,
-        log_prior=log_prior,
         log_likelihood=log_likelihood,
         predict=predict,
-        prepare=with_intercept,
         diagonal_curvature=diagonal_curvature,
         full_curvature=full_curvature,
         glm=Glm(lambda f, y, extra: negative_binomial_log_density(f[0], y, extra[0]), extra=2, concave=False),
-        gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
-        parameter_names=coefficient_names("log xi", "log alpha"),
         units=Units(),
-        features=features,
         likelihood="other",
         sample=sample,
         log_density=log_density,
@@ -191,8 +178,6 @@ NEGATIVE_BINOMIAL = ModelKind(
     about="Bayesian negative binomial regression of counts, theta = [w, b, log xi, log alpha]",
     task="regression",
     settings=NegativeBinomialSettings,
-    build=lambda features, classes, settings: negative_binomial_regression(
-        features, **settings.model_dump(exclude={"kind"})
-    ),
+    build=build_with(negative_binomial_regression),
     traits=COUNTS,
 )

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import gammaln
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, join
+from fedstein.models.base import Blocks, Glm, Model, ModelKind, Units
 from fedstein.models.glm import (
     COUNTS,
     CoefficientPrior,
     GlmSettings,
     block_diagonal,
-    coefficient_names,
+    build_with,
     diagonal_of,
     matrix_of,
-    with_intercept,
+    regression,
 )
 
 
@@ -82,22 +82,16 @@ def poisson_regression(
     def full_curvature(blocks: Blocks, x: Array, weights: Array) -> Array:
         return block_diagonal(matrix_of(x, information(blocks, x, weights)), jnp.zeros(()))
 
-    return Model(
+    return regression(
+        prior,
         name="poisson",
         task="regression",
-        widths=(prior.width, 1),
-        init=lambda key, n: join(prior.draw(key, n)),
-        log_prior=lambda blocks: prior.log_density(blocks[0], blocks[1]),
         log_likelihood=log_likelihood,
         predict=predict,
-        prepare=with_intercept,
         diagonal_curvature=diagonal_curvature,
         full_curvature=full_curvature,
         glm=Glm(lambda f, y, extra: poisson_log_density(f[0], y)),
-        gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
-        parameter_names=coefficient_names("log xi"),
         units=Units(),
-        features=features,
         likelihood="other",
         sample=sample,
         log_density=log_density,
@@ -110,6 +104,6 @@ POISSON = ModelKind(
     about="Bayesian Poisson regression of counts with a log link, theta = [w, b, log xi]",
     task="regression",
     settings=PoissonSettings,
-    build=lambda features, classes, settings: poisson_regression(features, **settings.model_dump(exclude={"kind"})),
+    build=build_with(poisson_regression),
     traits=COUNTS,
 )

@@ -12,8 +12,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedstein.models.base import Blocks, GaussianGiven, Glm, Model, ModelKind, Units, join, log_mean_exp
-from fedstein.models.glm import TRAITS, CoefficientPrior, GlmSettings, block_diagonal, coefficient_names, with_intercept
+from fedstein.models.base import Blocks, Glm, Model, ModelKind, Units, log_mean_exp
+from fedstein.models.glm import (
+    TRAITS,
+    CoefficientPrior,
+    GlmSettings,
+    block_diagonal,
+    build_with,
+    regression,
+)
 
 
 class SoftmaxSettings(GlmSettings):
@@ -71,22 +78,16 @@ def softmax_regression(
         found = found.reshape(classes, classes, prior.inputs, prior.inputs).transpose(0, 2, 1, 3)
         return block_diagonal(found.reshape(prior.width, prior.width), jnp.zeros(()))
 
-    return Model(
+    return regression(
+        prior,
         name="softmax",
         task="classification",
-        widths=(prior.width, 1),
-        init=lambda key, n: join(prior.draw(key, n)),
-        log_prior=lambda blocks: prior.log_density(blocks[0], blocks[1]),
         log_likelihood=log_likelihood,
         predict=lambda blocks, x: log_mean_exp(log_probabilities(blocks, x), axis=1),
-        prepare=with_intercept,
         diagonal_curvature=diagonal_curvature,
         full_curvature=full_curvature,
         glm=Glm(lambda f, y, extra: jax.nn.log_softmax(f)[y], predictors=classes),
-        gaussian_given=GaussianGiven(0, lambda blocks: prior.precision(blocks[1])),
-        parameter_names=coefficient_names("log xi", classes=classes),
         units=Units(classes),
-        features=features,
         classes=classes,
     )
 
@@ -96,8 +97,6 @@ SOFTMAX = ModelKind(
     about="Bayesian softmax regression, any number of classes, theta = [w_1, b_1, ..., log xi]",
     task="classification",
     settings=SoftmaxSettings,
-    build=lambda features, classes, settings: softmax_regression(
-        features, classes, **settings.model_dump(exclude={"kind"})
-    ),
+    build=build_with(softmax_regression, with_classes=True),
     traits=TRAITS._replace(parameters=lambda features, classes: classes * (features + 1)),
 )

@@ -53,8 +53,7 @@ def divfl(settings: DivflSettings, kernel: Kernel) -> Scheme:
         places = {client: place for place, client in enumerate(facility_order(distances(gradients)))}
         return [float(len(reports) - places[client]) for client in range(len(reports))]
 
-    rule = rule_of(settings)
-    return Scheme("divfl", rule.draw, report, indicators, uses=(LIKELIHOOD,), first=rule.first, after=rule.after)
+    return rule_of(settings).scheme("divfl", report, indicators, uses=(LIKELIHOOD,))
 
 
 def distances(gradients: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstein.selection.base import Draw, Memory, ReportingSettings, no_memory
+from fedstein.selection.base import Draw, Memory, ReportingSettings, Scheme, no_memory
 
 Indicators = Sequence[float | None]
 
@@ -155,6 +155,17 @@ class BoundRule(NamedTuple):
     first: Callable[[int, int], Memory]
     draw: Callable[[Memory, Sequence[int], Any, np.ndarray], Draw]
     after: Callable[[Memory, Sequence[int], int, int], Memory]
+
+    def scheme(self, name: str, report: Any, indicators: Any, **others: Any) -> Scheme:
+        """A scheme that draws by this rule.
+
+        Args:
+            name: The value of ``selection.kind``.
+            report: What a client reports, as in ``Scheme``.
+            indicators: One number for each report, as in ``Scheme``.
+            **others: Other attributes of ``Scheme``.
+        """
+        return Scheme(name, self.draw, report, indicators, first=self.first, after=self.after, **others)
 
 
 def rule_of(settings: ReportingSettings) -> BoundRule:

@@ -50,8 +50,7 @@ def folb(settings: FolbSettings, kernel: Kernel) -> Scheme:
         mean = sum(gradients) / len(gradients)
         return [float(abs(np.sum(gradient * mean))) for gradient in gradients]
 
-    rule = rule_of(settings)
-    return Scheme("folb", rule.draw, report, indicators, uses=(LIKELIHOOD,), first=rule.first, after=rule.after)
+    return rule_of(settings).scheme("folb", report, indicators, uses=(LIKELIHOOD,))
 
 
 FOLB = SchemeKind(

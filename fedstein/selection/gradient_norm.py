@@ -45,10 +45,7 @@ def gradient_norm(settings: GradientNormSettings, kernel: Kernel) -> Scheme:
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(report["norm"]) for report in reports]
 
-    rule = rule_of(settings)
-    return Scheme(
-        "gradient_norm", rule.draw, report, indicators, uses=(LIKELIHOOD,), first=rule.first, after=rule.after
-    )
+    return rule_of(settings).scheme("gradient_norm", report, indicators, uses=(LIKELIHOOD,))
 
 
 GRADIENT_NORM = SchemeKind(

@@ -54,8 +54,7 @@ def innovation(settings: InnovationSettings, kernel: Kernel) -> Scheme:
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(report["innovation"]) for report in reports]
 
-    rule = rule_of(settings)
-    return Scheme("innovation", rule.draw, report, indicators, prepare, (LIKELIHOOD, SITE), rule.first, rule.after)
+    return rule_of(settings).scheme("innovation", report, indicators, prepare=prepare, uses=(LIKELIHOOD, SITE))
 
 
 INNOVATION = SchemeKind(

@@ -44,8 +44,7 @@ def ksd(settings: KsdSettings, kernel: Kernel) -> Scheme:
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(report["ksd"]) for report in reports]
 
-    rule = rule_of(settings)
-    return Scheme("ksd", rule.draw, report, indicators, prepare, (TILTED,), rule.first, rule.after)
+    return rule_of(settings).scheme("ksd", report, indicators, prepare=prepare, uses=(TILTED,))
 
 
 KSD = SchemeKind(

@@ -49,10 +49,7 @@ def power_of_choice(settings: PowerOfChoiceSettings, kernel: Kernel) -> Scheme:
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return above_zero([float(report["loss"]) for report in reports])
 
-    rule = rule_of(settings)
-    return Scheme(
-        "power_of_choice", rule.draw, report, indicators, uses=(LIKELIHOOD,), first=rule.first, after=rule.after
-    )
+    return rule_of(settings).scheme("power_of_choice", report, indicators, uses=(LIKELIHOOD,))
 
 
 def above_zero(losses: Sequence[float]) -> list[float]:

@@ -23,8 +23,7 @@ def loss(settings: LossSettings, kernel: Any) -> Scheme:
         # Whatever a client sends as its loss, math.exp must not overflow.
         return [math.exp(min(settings.sharpness * float(report["loss"]), 700.0)) for report in reports]
 
-    rule = rule_of(settings)
-    return Scheme("loss", rule.draw, report, indicators, first=rule.first, after=rule.after)
+    return rule_of(settings).scheme("loss", report, indicators)
 
 
 LOSS = SchemeKind("loss", "drawn by local loss; a scalar from each candidate", LossSettings, loss)
