@@ -314,10 +314,14 @@ def test_a_file_with_a_client_column_trains_those_clients(tmp_path):
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["final"]["accuracy"] > 0.8
 
 
-def test_a_full_disk_is_one_line_and_exit_2_and_the_run_can_go_on(tmp_path):
-    """The limit on file sizes fails writes with a real error of the system, as a full disk does."""
+def test_a_full_disk_is_one_line_and_exit_2_and_the_run_can_go_on(finished, tmp_path):
+    """The limit on file sizes fails writes with a real error of the system, as a full disk does.
+
+    ``finished`` has the same programs, so that JAX writes none to its cache under the limit.
+    """
     script = (
         "import resource, sys\n"
+        "sys.dont_write_bytecode = True\n"  # Python would leave half of a compiled module behind
         "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))\n"
         "from fedstein.cli import main\nmain(sys.argv[1:])"
     )
