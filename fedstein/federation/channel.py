@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 from pydantic import Field
 
 from fedstein.federation.codecs import Codec, Layout, MessageInfo
@@ -18,6 +20,7 @@ from fedstein.inference.sites.base import Arrays
 from fedstein.settings import Settings
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})  # what a receiver holds that holds nothing
+POINTS = MessageInfo._field_defaults["points"]
 EVERYBODY = -1  # the client id in the ``MessageInfo`` of a broadcast
 
 
@@ -78,6 +81,13 @@ class Broadcast(NamedTuple):
     received: Arrays
 
 
+class Assigned(NamedTuple):
+    """What a client that trains computes from: as the server had it, and as the client received it."""
+
+    original: Arrays
+    received: Arrays
+
+
 class Channel:
     """The server's end. ``down`` and ``up`` count the array bytes of the current round, first deliveries only."""
 
@@ -86,7 +96,7 @@ class Channel:
         self.down = self.up = 0
         self._round = 0
         self._broadcast: Broadcast | None = None
-        self._assigned: dict[int, Arrays] = {}  # what each client that trains computes from, as it received it
+        self._assigned: dict[int, Assigned] = {}  # by client that trains
 
     def begin(self, round_index: int) -> None:
         """Start counting a new round. Nobody holds anything yet."""
@@ -128,7 +138,7 @@ class Channel:
         encoded = self.wire.encode("assignment", self._round, client, needed, reference)
         self.down += size_of(encoded)
         received = self.wire.decode("assignment", self._round, client, encoded, reference)
-        self._assigned[client] = {**reference, **received}
+        self._assigned[client] = Assigned(arrays, {**reference, **received})
         return encoded, used.wire if used is not None else {}
 
     def receive(self, kind: str, client: int, arrays: Arrays) -> Arrays:
@@ -143,5 +153,31 @@ class Channel:
             The arrays that the server computes from.
         """
         self.up += size_of(arrays)
-        reference = self._assigned.get(client, NOTHING) if kind == "update" else NOTHING
+        assigned = self._assigned.get(client) if kind == "update" else None
+        reference = assigned.received if assigned is not None else NOTHING
         return self.wire.decode(kind, self._round, client, arrays, reference)
+
+    def moved(self, client: int, update: Arrays) -> Arrays:
+        """An update with the client's points moved to where they would be had it started from the server's own.
+
+        The client starts from what it received, theta + n with the rounding error n of the codec, and moves to theta'.
+        The server applies the move to its own points, theta' - n, so that rounding errors do not add up over rounds.
+
+        Args:
+            client: The client that trained.
+            update: Its update as ``receive`` gave it.
+
+        Returns:
+            The update to apply; the very same one where the codec is exact or the update has no such points.
+        """
+        assigned = self._assigned.get(client)
+        if assigned is None or POINTS not in update or POINTS not in assigned.received:
+            return update
+        before, heard = assigned.original.get(POINTS), assigned.received[POINTS]
+        if before is None or before is heard or np.shape(before) != np.shape(update[POINTS]):
+            return update
+        return {**update, POINTS: update[POINTS] + (jnp.asarray(before) - heard)}
+
+    def heard(self, arrays: Arrays) -> Arrays:
+        """Arrays of the server with those of this round's broadcast as the clients received them."""
+        return {**arrays, **self._broadcast.received} if self._broadcast is not None else arrays

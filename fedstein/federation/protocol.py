@@ -179,11 +179,11 @@ def ask_candidates(context: RoundContext, round_index: int, state: RunState, can
 
 
 def renew_sites(context: RoundContext, state: RunState, reports: Mapping[int, Arrays]) -> RunState:
-    """The state with sites expanded at the present particles, for the clients whose reports are their scores there."""
+    """The state with sites expanded at the particles as clients received them, where their reports are the scores."""
     renew = context.method.spec.site.sums.renew
     assert renew is not None, "the config refuses to renew sites that cannot be renewed"
     scores = {k: report[SCORE] for k, report in reports.items() if k in state.sites}
-    sums, renewed = renew(state.server, state.sites.accepted, scores)
+    sums, renewed = renew(context.channel.heard(state.server), state.sites.accepted, scores)
     return state._replace(server={**state.server, **sums}, sites=state.sites.renew(renewed))
 
 
@@ -214,9 +214,9 @@ def train_drawn(context: RoundContext, round_index: int, state: RunState, order:
         selected.append(client)
         states[client] = {**reply.private, **{name: update[name] for name in method.shared}}
         if method.sequential:
-            server = method.apply(server, accepted, {client: update}, scale)
+            server = method.apply(server, accepted, {client: channel.moved(client, update)}, scale)
         else:
-            updates[client] = update
+            updates[client] = channel.moved(client, update)
         for kind, amount in method.row_gradients(engine.clients[client].rows).items():
             work[kind] += amount
     if updates:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from fedstein.federation.codecs.base import Codec
-from fedstein.federation.codecs.quantise import decode_quantised, encode_quantised
+from fedstein.federation.codecs.quantise import Bits, decode_quantised, encode_quantised
 
+BITS = Bits(8, 8, 8)
 INT8 = Codec(
     "int8",
-    "8 bits with stochastic rounding; particles as differences, sites as scores and square roots",
-    partial(encode_quantised, 8),
-    partial(decode_quantised, 8),
+    "8 bits with dither; particles as differences, sites as scores and square roots",
+    partial(encode_quantised, BITS),
+    partial(decode_quantised, BITS),
 )

@@ -1,9 +1,11 @@
-"""Arrays in few bits: one scale for each group of numbers, and stochastic rounding, which is right on average.
+"""Arrays in few bits: one scale for each group of numbers, and subtractive dither, which is right on average.
 
     q = floor(L x / s + u),   u uniform on [0, 1),   s = max |x| over the group,   L = 2^(bits - 1) - 1
 
-and x is read as s q / L, so E[s q / L] = x. A group is a column of the input layer over all particles and units (in the
-eigenbasis of the inputs columns differ by orders of magnitude), and elsewhere one block of one particle.
+and x is read as s (q + 1/2 - u) / L. Both ends draw the same u from the seed, so it never travels. The error is uniform
+on +- s / 2L whatever x is (Schuchman 1964): zero on average, with half the variance of stochastic rounding, which reads
+s q / L. A group is a column of the input layer over all particles and units (in the eigenbasis of the inputs columns
+differ by orders of magnitude), and elsewhere one block of one particle.
 
 Three things are written in a form that is small or smooth. Points (particles) travel as differences from what the
 receiver holds. Precisions, which are never negative, travel as square roots. The shift eta of a Gaussian site travels
@@ -14,23 +16,32 @@ from __future__ import annotations
 
 import zlib
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedstein.errors import FedsteinError
 from fedstein.federation.codecs.base import Layout, MessageInfo
 from fedstein.inference.sites.base import Arrays
 
 SCALES = ".scales"  # ends the name of the array that holds the scales of another
 
 
-def encode_quantised(bits: int, arrays: Arrays, info: MessageInfo) -> Arrays:
+class Bits(NamedTuple):
+    """How many bits a number gets, 4 or 8, by what it is."""
+
+    points: int  # particles, or how far they moved
+    roots: int  # square roots of precisions
+    others: int  # scores, and the shifts of sites as scores
+
+
+def encode_quantised(bits: Bits, arrays: Arrays, info: MessageInfo) -> Arrays:
     """Write the arrays that have one number for each parameter of each particle in few bits, the others as they are.
 
     Args:
-        bits: 4 or 8.
+        bits: The bits of a number.
         arrays: The arrays of a message.
         info: What both ends know.
 
@@ -41,8 +52,8 @@ def encode_quantised(bits: int, arrays: Arrays, info: MessageInfo) -> Arrays:
     points = info.reference.get(info.points)
     if info.points in arrays and quantised(arrays[info.points], info):
         moved = arrays[info.points] if points is None else jnp.asarray(arrays[info.points]) - points
-        found |= _encode(bits, info.points, moved, info)
-        points = _decode(bits, info.points, found, info) + (0 if points is None else points)
+        found |= _encode(bits.points, info.points, moved, info)
+        points = _decode(bits.points, info.points, found, info) + (0 if points is None else points)
     shift, precision = info.natural
     for name, array in arrays.items():
         if name == info.points and name in found:
@@ -50,24 +61,27 @@ def encode_quantised(bits: int, arrays: Arrays, info: MessageInfo) -> Arrays:
         if not quantised(array, info):
             found[name] = array
         elif name == precision:
-            found |= _encode(bits, name, jnp.sqrt(jnp.maximum(jnp.asarray(array), 0)), info)
+            found |= _encode(bits.roots, name, jnp.sqrt(jnp.maximum(jnp.asarray(array), 0)), info)
         elif name == shift and points is not None and precision in arrays:
-            found |= _encode(bits, name, jnp.asarray(array) - jnp.asarray(arrays[precision]) * points, info)
+            found |= _encode(bits.others, name, jnp.asarray(array) - jnp.asarray(arrays[precision]) * points, info)
         else:
-            found |= _encode(bits, name, jnp.asarray(array), info)
+            found |= _encode(bits.others, name, jnp.asarray(array), info)
     return found
 
 
-def decode_quantised(bits: int, arrays: Arrays, info: MessageInfo) -> Arrays:
+def decode_quantised(bits: Bits, arrays: Arrays, info: MessageInfo) -> Arrays:
     """Read what ``encode_quantised`` wrote.
 
     Args:
-        bits: 4 or 8.
+        bits: The bits of a number.
         arrays: The arrays as they travelled.
         info: What both ends know.
 
     Returns:
         The arrays that the receiver computes from, in the precision of the run.
+
+    Raises:
+        FedsteinError: An array is none that ``encode_quantised`` writes; the text says why.
     """
     found: Arrays = {}
     shift, precision = info.natural
@@ -77,7 +91,9 @@ def decode_quantised(bits: int, arrays: Arrays, info: MessageInfo) -> Arrays:
         if name + SCALES not in arrays:
             found[name] = array
             continue
-        value = _decode(bits, name, arrays, info)
+        if problem := malformed(_bits_of(bits, name, info), np.asarray(array), np.asarray(arrays[name + SCALES]), info):
+            raise FedsteinError(f"{name!r} of a quantised message {problem}")
+        value = _decode(_bits_of(bits, name, info), name, arrays, info)
         if name == info.points and name in info.reference:
             value = value + info.reference[name]
         found[name] = jnp.square(value) if name == precision else value
@@ -87,28 +103,63 @@ def decode_quantised(bits: int, arrays: Arrays, info: MessageInfo) -> Arrays:
     return found
 
 
+def malformed(bits: int, packed: np.ndarray, scales: np.ndarray, info: MessageInfo) -> str:
+    """Find out why an array cannot have been written by ``encode_quantised``.
+
+    Args:
+        bits: The bits of a number.
+        packed: The packed numbers.
+        scales: Their scales.
+        info: What both ends know.
+
+    Returns:
+        The reason; empty where there is none. Scales that are not finite are those of a client that diverged, which is
+        said where the decoded numbers are looked at.
+    """
+    width, dtype = sum(block for block, _ in info.layout), "uint8" if bits == 4 else "int8"
+    columns = -(-width * bits // 8)
+    if packed.ndim != 2 or packed.shape[1] != columns or packed.dtype != dtype:
+        return f"is {packed.dtype} {packed.shape}; expected {dtype} with {columns} columns"
+    count = sum(inputs or packed.shape[0] for _, inputs in info.layout)
+    if scales.shape != (count,) or scales.dtype != np.float32:
+        return f"has scales as {scales.dtype} {scales.shape}; expected float32 {(count,)}"
+    if (scales < 0).any():
+        return "has a negative scale"
+    unused = -128 if bits == 8 else 8
+    halves = [packed] if bits == 8 else [packed & 15, packed >> 4]
+    if any((half == unused).any() for half in halves) or (bits == 4 and width % 2 and (packed[:, -1] >> 4).any()):
+        return f"holds a code that no number of {bits} bits has"
+    return ""
+
+
 def quantised(array: Any, info: MessageInfo) -> bool:
     """Whether an array has one number for each parameter of each particle; sums and scalars travel as they are."""
     return array.ndim == 2 and array.shape[1] == sum(width for width, _ in info.layout) and array.shape[1] > 1
 
 
+def _bits_of(bits: Bits, name: str, info: MessageInfo) -> int:
+    """The bits of the numbers of the array with this name."""
+    return bits.points if name == info.points else bits.roots if name == info.natural[1] else bits.others
+
+
 def _encode(bits: int, name: str, array: Any, info: MessageInfo) -> Arrays:
-    seed = np.array([info.seed, zlib.crc32(f"{info.kind}/{name}".encode()), info.round, info.client + 1], np.uint32)
-    packed, scales = _quantise(bits, info.layout, seed, jnp.asarray(array))
+    packed, scales = _quantise(bits, info.layout, _seed(name, info), jnp.asarray(array))
     return {name: packed, name + SCALES: scales}
 
 
 def _decode(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> Any:
-    dtype = jnp.dtype(info.precision)
-    return _restore(bits, info.layout, dtype, jnp.asarray(arrays[name]), jnp.asarray(arrays[name + SCALES]))
+    packed, scales = jnp.asarray(arrays[name]), jnp.asarray(arrays[name + SCALES])
+    return _restore(bits, info.layout, jnp.dtype(info.precision), _seed(name, info), packed, scales)
+
+
+def _seed(name: str, info: MessageInfo) -> np.ndarray:
+    """What the dither of an array is drawn from; both ends know it."""
+    return np.array([info.seed, zlib.crc32(f"{info.kind}/{name}".encode()), info.round, info.client + 1], np.uint32)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _quantise(bits: int, layout: Layout, seed: np.ndarray, array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    key = jax.random.key(seed[0])
-    for word in (1, 2, 3):
-        key = jax.random.fold_in(key, seed[word])
-    dither = (jax.random.bits(key, array.shape, jnp.uint8).astype(jnp.float32) + 0.5) / 256
+    dither = _dither(seed, array.shape)
     levels = 2 ** (bits - 1) - 1
     scales = _scales(layout, array.astype(jnp.float32))
     wide = _spread(layout, scales, array.shape[0])
@@ -118,11 +169,22 @@ def _quantise(bits: int, layout: Layout, seed: np.ndarray, array: jax.Array) -> 
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _restore(bits: int, layout: Layout, dtype: Any, packed: jax.Array, scales: jax.Array) -> jax.Array:
+def _restore(
+    bits: int, layout: Layout, dtype: Any, seed: np.ndarray, packed: jax.Array, scales: jax.Array
+) -> jax.Array:
     width = sum(block for block, _ in layout)
-    numbers = _unpack(packed, width) if bits == 4 else packed
+    numbers = (_unpack(packed, width) if bits == 4 else packed).astype(jnp.float32)
     wide = _spread(layout, scales, packed.shape[0])
-    return (numbers.astype(jnp.float32) * (wide / (2 ** (bits - 1) - 1))).astype(dtype)
+    middle = numbers + (0.5 - _dither(seed, numbers.shape))
+    return (middle * (wide / (2 ** (bits - 1) - 1))).astype(dtype)
+
+
+def _dither(seed: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Numbers of eight bits, uniform on (0, 1), the same at both ends."""
+    key = jax.random.key(seed[0])
+    for word in (1, 2, 3):
+        key = jax.random.fold_in(key, seed[word])
+    return (jax.random.bits(key, shape, jnp.uint8).astype(jnp.float32) + 0.5) / 256
 
 
 def _scales(layout: Layout, array: jax.Array) -> jax.Array:
