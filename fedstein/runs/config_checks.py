@@ -221,6 +221,11 @@ def _check_sites(config: Sections) -> None:
             f"sites.renew needs reports that are scores (selection.kind = {able}), got {config.selection.kind!r}; "
             "set it to false"
         )
+    if projection := getattr(config.selection, "projection", 0):
+        raise InputError(
+            f"sites.renew needs whole scores, got selection.projection = {projection}; set renew to false, or "
+            "projection to 0"
+        )
     damping = getattr(sites, "damping", 1.0)
     if damping != 1.0:
         raise InputError(f"sites.renew needs sites.damping = 1, got {damping}; set renew to false, or damping to 1")

@@ -71,7 +71,7 @@ def third_of_sites(draft: Draft) -> float:
 
 def reports_renew(draft: Draft) -> bool:
     """Whether reports are scores that the sites can take as they are."""
-    if not draft.scheme.sends_scores or draft["sites.damping"] != 1.0:
+    if not draft.scheme.sends_scores or draft["selection.projection"] or draft["sites.damping"] != 1.0:
         return False
     return own_structure(draft) or not draft["selection.report_rows"]
 

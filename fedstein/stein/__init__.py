@@ -11,6 +11,7 @@ from fedstein.stein.kde import Mixture, kde_log_density, kde_score
 from fedstein.stein.kernel import Kernel, radial_kernel
 from fedstein.stein.kernel_registry import KERNELS
 from fedstein.stein.kernels import squared_distances
+from fedstein.stein.projection import project, projected_hips, projection_key
 from fedstein.stein.rbf import RBF, rbf_kernel
 from fedstein.stein.svgd import svgd_direction, tilted_direction
 
@@ -29,6 +30,9 @@ __all__ = [
     "ksd_in",
     "mean_hips",
     "median_bandwidth",
+    "project",
+    "projected_hips",
+    "projection_key",
     "radial_kernel",
     "rbf_kernel",
     "squared_distances",

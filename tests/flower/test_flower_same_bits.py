@@ -57,11 +57,22 @@ def test_every_scheme_with_every_kind_of_sites(fleet: Fleet, tmp_path: Path, sch
         {"algorithm": {"kind": "parallel_dsvgd"}, "sites": {"kind": "particles"}},
         {"algorithm": {"kind": "fedavg", "particles": 1}},
         {"selection": {"kind": "ksd", "barred": [1], "max_probability": 0.6}},
+        {"selection": {"kind": "hip", "projection": 16}},
+        {"channel": {"codec": "int4", "assignment": "mixed", "update": "mixed"}},
     ],
-    ids=["two-a-round", "pool", "parallel", "parallel-particles", "fedavg", "barred"],
+    ids=["two-a-round", "pool", "parallel", "parallel-particles", "fedavg", "barred", "projection", "few-bits"],
 )
 def test_other_ways_to_play_a_round(fleet: Fleet, tmp_path: Path, more: dict[str, Any]) -> None:
     assert_same(fleet, settings(BNN, **more), tmp_path)
+
+
+def test_a_projection_of_scores_needs_fewer_bytes_and_renews_no_site(tmp_path: Path) -> None:
+    base = settings(BNN, selection={"kind": "hip"}, sites={"renew": False}, rounds=1)
+    whole = lines(in_process(base, tmp_path / "whole"))[0]
+    small = lines(in_process(settings(base, selection={"projection": 16}, sites={}), tmp_path / "small"))[0]
+    dim = 6 * 64 + 6 + 10 * 6 + 10
+    assert whole["bytes_up"] - small["bytes_up"] == 3 * 4 * 4 * (dim - 16)  # clients, particles, bytes of a number
+    assert all(value is not None for value in small["reports"])
 
 
 def test_sites_past_the_budget_wait_in_files_at_the_server(

@@ -134,6 +134,7 @@ def test_a_folder_from_before_there_were_channels_is_read(tmp_path):
         (["selection.barred=[0, 0]"], ["selection.barred", "different ids"]),
         (["algorithm.kind=fedavg", "partition.clients=2", "selection.barred=[0, 1]"], ["barred", "at least one left"]),
         (["sites.renew=true"], ["sites.renew", "selection.kind = 'hip'", "got 'ksd'"]),
+        (["sites.renew=true", "selection.kind=hip", "selection.projection=9"], ["sites.renew", "projection = 9"]),
         (["sites.renew=true", "selection.kind=hip", "sites.damping=0.5"], ["sites.renew", "damping = 1", "got 0.5"]),
         (["rounds=0"], ["rounds", "got 0"]),
         (["seed=-1"], ["seed", "got -1"]),

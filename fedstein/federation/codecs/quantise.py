@@ -1,11 +1,15 @@
 """Arrays in few bits: one scale for each group of numbers, and subtractive dither, which is right on average.
 
-    q = floor(L x / s + u),   u uniform on [0, 1),   s = max |x| over the group,   L = 2^(bits - 1) - 1
+    q = floor(L x / s + u),   u uniform on [0, 1),   s >= |x| for the whole group,   L = 2^(bits - 1) - 1
 
 and x is read as s (q + 1/2 - u) / L. Both ends draw the same u from the seed, so it never travels. The error is uniform
 on +- s / 2L whatever x is (Schuchman 1964): zero on average, with half the variance of stochastic rounding, which reads
-s q / L. A group is a column of the input layer over all particles and units (in the eigenbasis of the inputs columns
-differ by orders of magnitude), and elsewhere one block of one particle.
+s q / L.
+
+In the input layer s = r c, with a factor r for each unit of each particle and a factor c for each column: gradients and
+curvatures of that layer are nearly products of the two, and in the eigenbasis of the inputs columns differ by orders of
+magnitude. Elsewhere a group is ``CHUNK`` numbers of one particle. Factors of units and chunks are powers of the square
+root of two, a byte each; factors of columns are float32.
 
 Three things are written in a form that is small or smooth. Points (particles) travel as differences from what the
 receiver holds. Precisions, which are never negative, travel as square roots. The shift eta of a Gaussian site travels
@@ -14,6 +18,7 @@ as the site's score at the points, g = eta - Lambda theta, and is put together a
 
 from __future__ import annotations
 
+import math
 import zlib
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +31,12 @@ from fedstein.errors import FedsteinError
 from fedstein.federation.codecs.base import Layout, MessageInfo
 from fedstein.inference.sites.base import Arrays
 
-SCALES = ".scales"  # ends the name of the array that holds the scales of another
+SCALES = ".scales"  # ends the name of the array that holds the factors of another's columns
+EXPONENTS = ".exponents"  # the same for the factors of its units and chunks
+CHUNK = 32  # numbers that share a factor outside of the input layer
+ZERO, NOT_FINITE = -128, 127  # exponents with a meaning of their own
+FACTORS = np.exp2(np.arange(-128, 128) / 2).astype(np.float32)  # the factor of every exponent
+FACTORS[0], FACTORS[-1] = 0.0, np.nan
 
 
 class Bits(NamedTuple):
@@ -46,7 +56,7 @@ def encode_quantised(bits: Bits, arrays: Arrays, info: MessageInfo) -> Arrays:
         info: What both ends know.
 
     Returns:
-        The arrays as they travel: packed numbers under the old name, and their scales.
+        The arrays as they travel: packed numbers under the old name, and the factors of their scales.
     """
     found: Arrays = {}
     points = info.reference.get(info.points)
@@ -86,41 +96,46 @@ def decode_quantised(bits: Bits, arrays: Arrays, info: MessageInfo) -> Arrays:
     found: Arrays = {}
     shift, precision = info.natural
     for name, array in arrays.items():
-        if name.endswith(SCALES):
+        if name.endswith((SCALES, EXPONENTS)):
             continue
-        if name + SCALES not in arrays:
+        if name + EXPONENTS not in arrays:
             found[name] = array
             continue
-        if problem := malformed(_bits_of(bits, name, info), np.asarray(array), np.asarray(arrays[name + SCALES]), info):
+        if problem := malformed(_bits_of(bits, name, info), name, arrays, info):
             raise FedsteinError(f"{name!r} of a quantised message {problem}")
         value = _decode(_bits_of(bits, name, info), name, arrays, info)
         if name == info.points and name in info.reference:
             value = value + info.reference[name]
         found[name] = jnp.square(value) if name == precision else value
     points = found.get(info.points, info.reference.get(info.points))
-    if shift + SCALES in arrays and precision + SCALES in arrays and points is not None:
+    if shift + EXPONENTS in arrays and precision + EXPONENTS in arrays and points is not None:
         found[shift] = found[shift] + found[precision] * points
     return found
 
 
-def malformed(bits: int, packed: np.ndarray, scales: np.ndarray, info: MessageInfo) -> str:
+def malformed(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> str:
     """Find out why an array cannot have been written by ``encode_quantised``.
 
     Args:
         bits: The bits of a number.
-        packed: The packed numbers.
-        scales: Their scales.
+        name: The name of the array.
+        arrays: The message.
         info: What both ends know.
 
     Returns:
-        The reason; empty where there is none. Scales that are not finite are those of a client that diverged, which is
+        The reason; empty where there is none. Factors that are not finite are those of a client that diverged, which is
         said where the decoded numbers are looked at.
     """
+    packed, exponents = np.asarray(arrays[name]), np.asarray(arrays[name + EXPONENTS])
     width, dtype = sum(block for block, _ in info.layout), "uint8" if bits == 4 else "int8"
     columns = -(-width * bits // 8)
     if packed.ndim != 2 or packed.shape[1] != columns or packed.dtype != dtype:
         return f"is {packed.dtype} {packed.shape}; expected {dtype} with {columns} columns"
-    count = sum(inputs or packed.shape[0] for _, inputs in info.layout)
+    expected = (len(packed), sum(_factors(block, inputs) for block, inputs in info.layout))
+    if exponents.shape != expected or exponents.dtype != np.int8:
+        return f"has exponents as {exponents.dtype} {exponents.shape}; expected int8 {expected}"
+    count = sum(inputs for _, inputs in info.layout)
+    scales = np.asarray(arrays.get(name + SCALES, np.zeros(0, np.float32)))
     if scales.shape != (count,) or scales.dtype != np.float32:
         return f"has scales as {scales.dtype} {scales.shape}; expected float32 {(count,)}"
     if (scales < 0).any():
@@ -143,13 +158,15 @@ def _bits_of(bits: Bits, name: str, info: MessageInfo) -> int:
 
 
 def _encode(bits: int, name: str, array: Any, info: MessageInfo) -> Arrays:
-    packed, scales = _quantise(bits, info.layout, _seed(name, info), jnp.asarray(array))
-    return {name: packed, name + SCALES: scales}
+    packed, scales, exponents = _quantise(bits, info.layout, _seed(name, info), jnp.asarray(array))
+    found = {name: packed, name + EXPONENTS: exponents}
+    return {**found, name + SCALES: scales} if scales.size else found
 
 
 def _decode(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> Any:
-    packed, scales = jnp.asarray(arrays[name]), jnp.asarray(arrays[name + SCALES])
-    return _restore(bits, info.layout, jnp.dtype(info.precision), _seed(name, info), packed, scales)
+    packed, exponents = jnp.asarray(arrays[name]), jnp.asarray(arrays[name + EXPONENTS])
+    scales = jnp.asarray(arrays.get(name + SCALES, np.zeros(0, np.float32)))
+    return _restore(bits, info.layout, jnp.dtype(info.precision), _seed(name, info), packed, scales, exponents)
 
 
 def _seed(name: str, info: MessageInfo) -> np.ndarray:
@@ -158,54 +175,99 @@ def _seed(name: str, info: MessageInfo) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _quantise(bits: int, layout: Layout, seed: np.ndarray, array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    dither = _dither(seed, array.shape)
-    levels = 2 ** (bits - 1) - 1
-    scales = _scales(layout, array.astype(jnp.float32))
-    wide = _spread(layout, scales, array.shape[0])
-    ratio = array.astype(jnp.float32) * jnp.where(wide > 0, levels / jnp.where(wide > 0, wide, 1.0), 0.0)
-    numbers = jnp.clip(jnp.floor(ratio + dither), -levels, levels).astype(jnp.int8)
-    return (_pack(numbers) if bits == 4 else numbers), scales
+def _quantise(bits: int, layout: Layout, seed: np.ndarray, array: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    levels, numbers = 2 ** (bits - 1) - 1, array.astype(jnp.float32)
+    scales, exponents = _factorise(layout, numbers)
+    wide = _spread(layout, scales, exponents)
+    ratio = jnp.where(wide == 0, 0.0, numbers / wide) * levels
+    found = jnp.clip(jnp.floor(ratio + _dither(seed, array.shape)), -levels, levels).astype(jnp.int8)
+    return (_pack(found) if bits == 4 else found), scales, exponents
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _restore(
-    bits: int, layout: Layout, dtype: Any, seed: np.ndarray, packed: jax.Array, scales: jax.Array
+    bits: int,
+    layout: Layout,
+    dtype: Any,
+    seed: np.ndarray,
+    packed: jax.Array,
+    scales: jax.Array,
+    exponents: jax.Array,
 ) -> jax.Array:
     width = sum(block for block, _ in layout)
     numbers = (_unpack(packed, width) if bits == 4 else packed).astype(jnp.float32)
-    wide = _spread(layout, scales, packed.shape[0])
     middle = numbers + (0.5 - _dither(seed, numbers.shape))
-    return (middle * (wide / (2 ** (bits - 1) - 1))).astype(dtype)
+    return (middle * (_spread(layout, scales, exponents) / (2 ** (bits - 1) - 1))).astype(dtype)
 
 
 def _dither(seed: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Numbers of eight bits, uniform on (0, 1), the same at both ends."""
+    """Numbers of eight bits, uniform on (0, 1), the same at both ends.
+
+    They are a hash of their index (Wellons' lowbias32), keyed by the seed: ten times as fast as JAX's generator, whose
+    numbers would take most of a codec's time.
+    """
     key = jax.random.key(seed[0])
     for word in (1, 2, 3):
         key = jax.random.fold_in(key, seed[word])
-    return (jax.random.bits(key, shape, jnp.uint8).astype(jnp.float32) + 0.5) / 256
+    first, second = jax.random.key_data(key)
+    count = math.prod(shape)
+    mixed = jnp.arange(-(-count // 4), dtype=jnp.uint32) + first
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
+    mixed = (mixed ^ (mixed >> 16)) + second
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
+    numbers = jax.lax.bitcast_convert_type(mixed ^ (mixed >> 16), jnp.uint8).reshape(-1)[:count].reshape(shape)
+    return (numbers.astype(jnp.float32) + 0.5) / 256
 
 
-def _scales(layout: Layout, array: jax.Array) -> jax.Array:
-    """The largest absolute value of every group, all groups in one vector."""
-    found, start = [], 0
+def _factors(width: int, columns: int) -> int:
+    """How many factors a particle's block has: one for each unit of the input layer, elsewhere one for each chunk."""
+    return width // columns if columns else -(-width // CHUNK)
+
+
+def _factorise(layout: Layout, array: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The factors of the columns, and the exponents of the factors of units and chunks, block after block."""
+    scales, exponents, start, particles = [jnp.zeros(0, jnp.float32)], [], 0, array.shape[0]
     for width, columns in layout:
         block = jnp.abs(array[:, start : start + width])
-        found.append(jnp.max(block.reshape(-1, columns), axis=0) if columns else jnp.max(block, axis=1))
         start += width
-    return jnp.concatenate(found)
+        if not columns:
+            chunks = jnp.pad(block, ((0, 0), (0, -width % CHUNK))).reshape(particles, -1, CHUNK)
+            exponents.append(_exponents(jnp.max(chunks, axis=2), jnp.ceil))
+            continue
+        units = block.reshape(particles, -1, columns)
+        even = _over(units, jnp.max(units, axis=(0, 1)))
+        exponents.append(_exponents(jnp.sqrt(jnp.mean(jnp.square(even), axis=2)), jnp.round))
+        scales.append(jnp.max(_over(units, _powers(exponents[-1])[:, :, None]), axis=(0, 1)))
+    return jnp.concatenate(scales), jnp.concatenate(exponents, axis=1)
 
 
-def _spread(layout: Layout, scales: jax.Array, particles: int) -> jax.Array:
+def _over(numbers: jax.Array, factor: jax.Array) -> jax.Array:
+    return jnp.where(factor == 0, 0.0, numbers / factor)
+
+
+def _exponents(factors: jax.Array, rounding: Any) -> jax.Array:
+    """The powers of the square root of two next to factors, or not below them."""
+    found = jnp.clip(rounding(2 * jnp.log2(factors)), ZERO + 1, NOT_FINITE)
+    found = jnp.where(jnp.isfinite(factors), jnp.where(factors == 0, ZERO, found), NOT_FINITE)
+    return found.astype(jnp.int8)
+
+
+def _powers(exponents: jax.Array) -> jax.Array:
+    return jnp.asarray(FACTORS)[exponents.astype(jnp.int32) - ZERO]
+
+
+def _spread(layout: Layout, scales: jax.Array, exponents: jax.Array) -> jax.Array:
     """Every number's scale."""
-    found, start = [], 0
+    found, column, factor, powers = [], 0, 0, _powers(exponents)
     for width, columns in layout:
-        count = columns or particles
-        group = scales[start : start + count]
-        wide = jnp.tile(group, width // columns)[None, :] if columns else group[:, None]
-        found.append(jnp.broadcast_to(wide, (particles, width)))
-        start += count
+        count = _factors(width, columns)
+        own = powers[:, factor : factor + count, None]
+        factor += count
+        wide = own * scales[column : column + columns] if columns else jnp.repeat(own, CHUNK, axis=2)
+        column += columns
+        found.append(wide.reshape(exponents.shape[0], -1)[:, :width])
     return jnp.concatenate(found, axis=1)
 
 
