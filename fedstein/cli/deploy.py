@@ -29,7 +29,7 @@ from fedstein.runs.folder import RunFolder, refuse_used
 NODES = 3  # the default number of nodes of a demo
 LOOK_EVERY = 0.2  # seconds between two reads of the run folder
 ASK_AFTER = 10.0  # seconds without news after which the SuperLink is asked for the status; that starts a process
-SHOWN = ("left", "missing", "rejected", "turned away", "failed", "left out", "site sent back")
+SHOWN = ("left", "missing", "rejected", "turned away", "failed", "left out", "site sent back", "waiting")
 
 
 def flower_config(
@@ -164,7 +164,8 @@ def follow(fleet: Fleet, run: int, folder: Path, on_round: Callable[[Mapping[str
         for event in happened.fresh():
             if event["event"] in SHOWN and not quiet:
                 reason = f": {event['reason']}" if event.get("reason") else ""
-                print(f"fedstein: {event['name']} {event['event']}{reason}", file=sys.stderr, flush=True)
+                what = f"{event['name']} {event['event']}".strip()
+                print(f"fedstein: {what}{reason}", file=sys.stderr, flush=True)
         if time.monotonic() - news > ASK_AFTER:
             news = time.monotonic()
             status = fleet.status(run)

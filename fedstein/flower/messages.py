@@ -117,6 +117,11 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str
     return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
 
 
+def bytes_of(shape: tuple[int, ...], dtype: str) -> int:
+    """The bytes of an array of this shape and dtype."""
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
 def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -> None:
     """Check the arrays of a message.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedstein.errors import FedsteinError
 from fedstein.federation.channel import size_of
@@ -29,48 +29,26 @@ from fedstein.flower.messages import (
     Head,
     InvalidMessage,
     Shapes,
+    bytes_of,
     check_arrays,
     check_reply,
     digest,
 )
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.membership import Membership
+from fedstein.flower.server.pace import Pace, waiting_text
+from fedstein.flower.server.pending import Outcome, Pending, alike
 from fedstein.flower.server.transport import DeliveryFailure, Transport
 from fedstein.inference.methods.base import Arrays
 
 LOOKS = (0.05, 0.5)  # seconds between two looks for replies, at first and at most; each is work for the link
 MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
 FOREVER = 30 * 86400.0
+SAY_AFTER = 30.0  # seconds after which the log says what is waited for; then whenever that time has doubled
 BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a request that failed is sent again
 
 # A client, arrays of the right shapes from it -> what is wrong with them; empty where nothing is.
 ClientCheck = Callable[[int, Arrays], str]
-
-
-class Outcome(NamedTuple):
-    """What came of one request to several clients."""
-
-    replies: dict[int, Envelope]
-    missing: dict[int, str]
-    rejected: dict[int, str]
-
-
-class Pending:
-    """One client's part of a request that is under way."""
-
-    def __init__(self, client: int):
-        self.client = client
-        self.tickets: dict[str, Envelope] = {}
-        self.node: int | None = None
-        self.sent = -1e9
-        self.attempts = 0
-        self.taken = 0  # attempts whose message the link has taken
-        self.not_before = 0.0
-        self.reason = "no reply"
-        self.setup = False  # whether the set-up arrays of the run go with it
-        self.whole = False  # whether arrays that the client was thought to hold must be sent again
-        self.restore = False  # whether its site must be sent back
-        self.told: set[str] = set()  # problems that are in the log already
 
 
 class Requests:
@@ -102,6 +80,7 @@ class Requests:
             config,
         )
         self.events = events
+        self.pace = Pace()
         self.setup: Arrays = {}
         self.setup_receipt = ""
         self.set_up: set[int] = set()  # clients that were sent the set-up arrays
@@ -146,7 +125,8 @@ class Requests:
             clients: The clients to ask.
             arrays: What goes to each of them, as it travels.
             expected: The names, shapes and dtypes that a reply must have.
-            timeout: Seconds after which a request is sent again, or given up.
+            timeout: Seconds after which a request is sent again, or given up. It is longer for a client to which
+                messages of this size were seen to take longer.
             cached: Arrays that the clients hold already; they are sent to a client that has lost them.
             cached_receipt: The digest of ``cached``, by which clients find what they hold.
             need_one: Whether to wait for at least one reply although ``on_missing`` is ``"proceed"``.
@@ -162,24 +142,30 @@ class Requests:
         outcome = Outcome({}, {}, {})
         began = progress = time.monotonic()
         self.events.asking(kind, number, waiting, begin=True)
+        told, size = began, size_of(arrays) + sum(bytes_of(*form) for form in expected.values())
         while waiting:
             self.events.asking(kind, number, waiting)
             self.membership.look()
             now = time.monotonic()
-            due = [entry for entry in waiting.values() if self._due(entry, now, timeout)]
+            due = [entry for entry in waiting.values() if self._due(entry, now, timeout, size)]
             for entry in due:
                 entry.setup |= bool(self.setup) and entry.client not in self.set_up
-            for group in _alike(due):
-                self._send(kind, number, group, arrays, cached or {}, cached_receipt, timeout, now)
+            for group in alike(due):
+                self._send(kind, number, group, arrays, cached or {}, cached_receipt, timeout)
             if self._collect(kind, number, waiting, expected, check, outcome):
                 progress = time.monotonic()
                 continue
             now = time.monotonic()
             enough = not self.waits and (bool(outcome.replies) or not need_one)
-            if enough and (now - began > timeout or all(self._absent(entry) for entry in waiting.values())):
+            limit = max(self.pace.timeout(client, size, timeout) for client in waiting)
+            if enough and (now - began > limit or all(self._absent(entry) for entry in waiting.values())):
                 break
             if self.settings.patience and now - progress > self.settings.patience:
                 self._give_up(kind, number, list(waiting.values()))
+            if now - told > max(SAY_AFTER, told - began):
+                told = now
+                reason = waiting_text(list(waiting.values()), self._name, now)
+                self.events.note("waiting", number=number, kind=kind, bytes=size, reason=reason)
             self.transport.rest(min(LOOKS[0] + (now - began) / 10, LOOKS[1]))
         self.events.asking(kind, number, ())
         for client, entry in waiting.items():
@@ -226,11 +212,13 @@ class Requests:
         entry.reason = "not connected"
         return True
 
-    def _due(self, entry: Pending, now: float, timeout: float) -> bool:
+    def _due(self, entry: Pending, now: float, timeout: float, size: int) -> bool:
         node = self.membership.where.get(entry.client)
         if node is None or now < entry.not_before:
             return False
-        longer = timeout * 2 ** min(max(entry.taken - 1, 0), MOST_DOUBLINGS)  # a node at work only gets slower by it
+        longer = self.pace.timeout(entry.client, size, timeout) * 2 ** min(
+            max(entry.taken - 1, 0), MOST_DOUBLINGS
+        )  # a node at work only gets slower by it
         return entry.node != node or (self.waits and now - entry.sent > longer)
 
     def _send(
@@ -242,7 +230,6 @@ class Requests:
         cached: Arrays,
         cached_receipt: str,
         timeout: float,
-        now: float,
     ) -> None:
         first = group[0]
         sent = {**{HELD + name: array for name, array in cached.items()}, **arrays} if first.whole else arrays
@@ -269,8 +256,10 @@ class Requests:
             }
             entry.node = self.membership.where[entry.client]
             envelopes.append((entry.node, head))
+        began = time.monotonic()
         tickets = self.transport.send(envelopes, sent, self._lifetime(timeout))
-        size = size_of(sent)
+        size, now = size_of(sent), time.monotonic()
+        self.pace.note([entry.client for entry in group], size, now - began)
         for entry, ticket, (_, head) in zip(group, tickets, envelopes, strict=True):
             if entry.attempts:
                 self.note("asked again", number, entry.client, kind=kind, bytes=size)
@@ -278,7 +267,7 @@ class Requests:
                 self.note("set up", number, entry.client, bytes=size_of(self.setup))
             entry.sent, entry.attempts = now, entry.attempts + 1
             if ticket:
-                entry.taken += 1
+                entry.taken, entry.size = entry.taken + 1, size
                 entry.tickets[ticket] = Envelope(head, {})
             else:
                 self._retry(entry, "the link did not take the message")
@@ -325,6 +314,7 @@ class Requests:
                 self.note("rejected", number, entry.client, kind=kind, reason=str(error))
                 continue
             outcome.replies[entry.client] = reply
+            self.pace.note([entry.client], entry.size + size_of(reply.arrays), time.monotonic() - entry.sent)
             del waiting[entry.client]
         return bool(replies)
 
@@ -386,11 +376,3 @@ class Requests:
             f"(engine.patience); still missing: {who}; the rounds before it and their checkpoint are kept: start the "
             "nodes again and resume"
         )
-
-
-def _alike(entries: Sequence[Pending]) -> list[list[Pending]]:
-    """Group clients that get the same arrays. A site that is sent back goes to its owner alone."""
-    groups: dict[Any, list[Pending]] = {}
-    for entry in entries:
-        groups.setdefault((entry.setup, entry.whole, entry.client if entry.restore else -1), []).append(entry)
-    return list(groups.values())

@@ -1,0 +1,70 @@
+"""How fast messages travel, and how long a request may take before it is sent again.
+
+On a slow connection a message of some megabytes takes longer than a timeout that was chosen for a fast one. To send it
+again then makes it later still. So the server measures what exchanges with each client take, and a timeout is at least
+``MARGIN`` times what a message of that size would take at the pace of the slowest of the last exchanges.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fedstein.flower.server.pending import Pending
+
+MARGIN = 3.0
+LAST = 3  # exchanges of a client that count
+SMALLEST = 20_000  # bytes below which an exchange says nothing of the pace, only of its own overhead
+LONGEST = 20.0  # times the given timeout: what a client that slows down on purpose can win at most
+
+
+class Pace:
+    """Seconds for each byte of the last exchanges with each client."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, deque[float]] = {}
+
+    def note(self, clients: Sequence[int], size: int, seconds: float) -> None:
+        """Take in what an exchange took.
+
+        Args:
+            clients: The clients that the message went to or came from.
+            size: Its bytes, in both directions.
+            seconds: What it took, the computation included.
+        """
+        if size >= SMALLEST:
+            for client in clients:
+                self._seen.setdefault(client, deque(maxlen=LAST)).append(seconds / size)
+
+    def timeout(self, client: int, size: int, given: float) -> float:
+        """The seconds after which a request is sent again or given up.
+
+        Args:
+            client: The client.
+            size: The bytes of the request and its reply.
+            given: The timeout of the config, which is kept where messages are fast enough.
+
+        Returns:
+            ``given``, or more where messages of this size take longer to this client.
+        """
+        slowest = max(self._seen.get(client, (0.0,)))
+        return min(max(given, MARGIN * size * slowest), LONGEST * given)
+
+
+def waiting_text(waiting: Sequence[Pending], name: Callable[[int], str], now: float) -> str:
+    """Say for whom a request waits, in the words of a log.
+
+    Args:
+        waiting: The clients that have not answered.
+        name: Client -> its name.
+        now: The time.
+
+    Returns:
+        The clients, at most five of them, with the time since they were asked, or why they were not.
+    """
+    found = []
+    for entry in waiting[:5]:
+        asked = f"asked {now - entry.sent:.0f} s ago, {entry.size / 1e6:.2f} MB" if entry.tickets else entry.reason
+        found.append(f"{name(entry.client)} ({asked})")
+    more = f" and {len(waiting) - 5} more" if len(waiting) > 5 else ""
+    return ", ".join(found) + more
