@@ -22,6 +22,7 @@ from fedstein.flower.launch.environment import tail
 from fedstein.flower.launch.fleet_types import Tls
 from fedstein.flower.launch.instructions import print_commands
 from fedstein.flower.launch.processes import Fleet
+from fedstein.flower.node.several import ranges
 from fedstein.runs.config import Config, resolve
 from fedstein.runs.federate import facts_of, load_dataset
 from fedstein.runs.folder import RunFolder, refuse_used
@@ -64,6 +65,7 @@ def demo(
     seed: int | None,
     preset: str | None,
     clients: int | None,
+    nodes: int | None,
     tls: bool,
     out: Path | None,
     quiet: bool,
@@ -78,6 +80,7 @@ def demo(
         seed: The seed of the run, or None.
         preset: The name of a preset, or None.
         clients: The number of clients, or None for the default.
+        nodes: The number of nodes that play them, or None for a node for each client.
         tls: Whether to encrypt connections and authenticate nodes.
         out: The run folder, or None to choose one.
         quiet: Whether to print no progress.
@@ -96,9 +99,10 @@ def demo(
     work = folder.with_name(folder.name + ".nodes")
     if not quiet:
         say(headline(config))
-        say(f"a SuperLink and {config.partition.clients} SuperNodes on this machine; their logs: {work}")
+        count = min(nodes or config.partition.clients, config.partition.clients)
+        say(f"a SuperLink and {count} SuperNode{'s' if count > 1 else ''} on this machine; their logs: {work}")
     try:
-        summary = run_on_fleet(config, folder, work, tls, quiet)
+        summary = run_on_fleet(config, folder, work, tls, quiet, nodes)
     except KeyboardInterrupt:
         raise FedsteinError(f"stopped; continue with: fedstein deploy demo --out {folder}") from None
     shutil.rmtree(work, ignore_errors=True)
@@ -129,28 +133,39 @@ def unfinished(
     return out, config
 
 
-def run_on_fleet(config: Config, folder: Path, work: Path, tls: bool, quiet: bool) -> dict[str, Any]:
+def run_on_fleet(
+    config: Config, folder: Path, work: Path, tls: bool, quiet: bool, nodes: int | None = None
+) -> dict[str, Any]:
     """Run a config through processes that are started and stopped here, and return the summary of the run."""
-    clients = range(config.partition.clients)
-    names = [f"client-{client}" for client in clients]
+    about = nodes_of_demo(config.partition.clients, nodes, work / "state")
     certificates = work / "certs"
     if tls and not certificates.exists():
-        make_certificates(certificates, nodes=names)
+        make_certificates(certificates, nodes=list(about))
     app = work / "app"
     write_app(app, {**flatten(config.to_dict()), "out": str(folder)})
     trust = Tls.of(certificates) if tls else None
     with Fleet(work, tls=trust, authenticate=tls, threads=config.engine.threads) as fleet:
         fleet.start_link()
-        for client, name in zip(clients, names, strict=True):
+        for name, settings in about.items():
             key = certificates / f"node-{name}.key" if tls else None
             if tls:
                 fleet.register(certificates / f"node-{name}.pub", name)
-            node: dict[str, Value] = {"name": name, "partition-id": client, "state-dir": str(work / "state" / name)}
-            fleet.start_node(name, node, key, wait=tls)
+            fleet.start_node(name, settings, key, wait=tls)
         run = fleet.submit(app)
         with show_progress(config.rounds, quiet) as on_round:
             follow(fleet, run, folder, on_round, quiet)
     return json.loads((folder / "summary.json").read_text())
+
+
+def nodes_of_demo(clients: int, nodes: int | None, state: Path) -> dict[str, dict[str, Value]]:
+    """The node configs of a demo by name: a node for each client, or fewer nodes that play several each."""
+    if nodes is None or nodes >= clients:
+        names = [f"client-{client}" for client in range(clients)]
+        return {
+            name: {"name": name, "partition-id": client, "state-dir": str(state / name)}
+            for client, name in enumerate(names)
+        }
+    return {f"node-{part}": {"partition-ids": part, "state-dir": str(state)} for part in ranges(clients, nodes)}
 
 
 def follow(fleet: Fleet, run: int, folder: Path, on_round: Callable[[Mapping[str, Any]], None], quiet: bool) -> None:

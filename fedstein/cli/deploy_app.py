@@ -26,8 +26,9 @@ def _deploy() -> None:
 @deploy_app.command("demo", cls=PlainHelp)
 def deploy_demo(
     inputs: Inputs = None,
-    clients: Annotated[
-        int | None, typer.Option(min=1, help="The number of clients, each in a SuperNode; default: 3.")
+    clients: Annotated[int | None, typer.Option(min=1, help="The number of clients; default: 3.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="The number of SuperNodes that play them; default: one for each client.")
     ] = None,
     settings: Set = None,
     seed: Seed = None,
@@ -48,7 +49,7 @@ def deploy_demo(
     """
     from fedstein.cli.deploy import demo
 
-    demo(*split_inputs(inputs, settings), seed, preset, clients, tls, out, quiet)
+    demo(*split_inputs(inputs, settings), seed, preset, clients, nodes, tls, out, quiet)
 
 
 @deploy_app.command("app", cls=PlainHelp)

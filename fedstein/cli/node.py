@@ -53,6 +53,9 @@ def start(
     partition_id: Annotated[
         int | None, typer.Option(min=0, help="For a trial, instead of --data: the client of a built-in dataset.")
     ] = None,
+    partition_ids: Annotated[
+        str, typer.Option(metavar="RANGES", help='For a trial: several clients of a built-in dataset, such as "0-249".')
+    ] = "",
     target: Annotated[str, typer.Option(help="The column of --data that may be the target; not with --policy.")] = "",
     features: Annotated[
         str,
@@ -84,7 +87,7 @@ def start(
         float, typer.Option(min=0.0, help="The most GiB that the computing process may use; 0 for no limit (resident).")
     ] = 0.0,
 ) -> None:
-    """Serve one client of a deployment until it is stopped: its rows stay on this machine.
+    """Serve one client of a deployment until it is stopped: its rows stay on this machine. In a trial, one or several.
 
     \b
     Example:
@@ -105,6 +108,7 @@ def start(
     settings |= {"name": name} if name else {}
     settings |= {"data": str(data.expanduser().absolute())} if data else {}
     settings |= {"partition-id": partition_id} if partition_id is not None else {}
+    settings |= {"partition-ids": partition_ids} if partition_ids else {}
     settings |= {"plugins": plugins} if plugins else {}
     settings |= {"target": target} if target else {}
     settings |= {"features": features} if features else {}

@@ -65,7 +65,9 @@ def handle(request: Envelope, node: Node) -> Envelope:
     Returns:
         The reply. Where the node cannot do what it was asked, the reply says so, with the reason.
     """
-    head = request.head
+    head, client = request.head, request.head.get("client")
+    if node.plays and isinstance(client, int) and client in node.plays:
+        node = node.as_client(client)
     reply: Head = {key: head.get(key) for key in ("run", "kind", "round", "client")}
     reply = {"format": FORMAT, **{k: v for k, v in reply.items() if v is not None}, "name": node.name}
     try:
@@ -141,6 +143,7 @@ def open_store(request: Envelope, node: Node) -> Store:
     run, client = value(request.head, "run", str), value(request.head, "client", int)
     if not run.isalnum() or len(run) > 64:
         raise InvalidMessage(f"expected the name of a run in letters and digits, got {run!r:.80}")
+    node = node.as_client(client)
     if node.partition is not None and client != node.partition:
         raise InvalidMessage(f"this node plays client {node.partition}, the request is for client {client}")
     return Store(node.state_dir, run, client)
@@ -188,15 +191,27 @@ def brought_in_line(request: Envelope, store: Store) -> Arrays | None:
 
 
 def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Who is there, and whether its rows fit. While columns must still be counted, only that they can be is checked."""
+    """Who is there, and whether its rows fit. While columns must still be counted, only that they can be is checked.
+
+    A node that plays several clients introduces all of them.
+    """
     if still_open(config):
         found, _ = columns(request, config, node)
         counted = json.loads(str(found["columns"]))[0]
         return {"rows": max(each["rows"] for each in counted.values()), "plays": -1, "data": digest({})}, {}
+    if node.plays:
+        return {"several": json.dumps([introduce(config, node.as_client(client)) for client in node.plays])}, {}
     rows = load_rows(config, node, {}, anew=True)
     build_model(config, rows.inputs, rows.classes, rows.task)
     known = -1 if node.partition is None else node.partition
     return {"rows": len(rows.share.x), "plays": known, "data": rows.checksum}, {}
+
+
+def introduce(config: Config, node: Node) -> Head:
+    """What the greeting of one of several clients would be answered with."""
+    rows = load_rows(config, node, {}, anew=True)
+    build_model(config, rows.inputs, rows.classes, rows.task)
+    return {"name": node.name, "rows": len(rows.share.x), "plays": node.partition, "data": rows.checksum}
 
 
 def scale(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:

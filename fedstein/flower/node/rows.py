@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +19,9 @@ from fedstein.errors import InputError
 from fedstein.files import pack, unpack, write_bytes
 from fedstein.flower.messages import digest
 from fedstein.flower.node.policy import ANY, Policy, of_columns, read_policy, refuse_small
+from fedstein.flower.node.several import client_ids, name_of
 from fedstein.inference.sites.base import Arrays
-from fedstein.runs.config import Config
+from fedstein.runs.config import Config, whole_config
 from fedstein.runs.federate import as_clients_have_it, expects_counts, load_dataset, split_rows
 
 KEPT = "rows.safetensors"
@@ -38,6 +41,20 @@ class Node(NamedTuple):
     features: tuple[str, ...] = ()  # the columns of its file that may be features
     policy_file: str = ""  # the file that says what it answers, in place of the three before
     policy: Policy | None = None  # what it answers, once it is read; None allows everything
+    plays: tuple[int, ...] = ()  # the clients that it plays, where it plays several in a trial
+
+    def as_client(self, client: int) -> Node:
+        """This node as the one client that a request is for.
+
+        Raises:
+            InputError: It plays several clients, and not this one.
+        """
+        if not self.plays:
+            return self
+        if client not in self.plays:
+            raise InputError(f"this node plays {len(self.plays)} clients, and client {client} is none of them")
+        folder = self.state_dir / name_of(client)
+        return self._replace(name=name_of(client), state_dir=folder, partition=client, plays=())
 
 
 class Rows(NamedTuple):
@@ -74,20 +91,28 @@ def read_node(settings: Mapping[str, Any]) -> Node:
     Raises:
         InputError: A key is unknown, missing or wrong.
     """
-    known = {"name", "state-dir", "partition-id", "num-partitions", "data", "plugins", "target", "features", "policy"}
+    known = {"name", "state-dir", "partition-id", "partition-ids", "num-partitions", "data", "plugins"}
+    known |= {"target", "features", "policy"}
     if unknown := sorted(set(settings) - known):
         raise InputError(f"--node-config has {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
-    partition, path = settings.get("partition-id"), str(settings.get("data", ""))
-    if (partition is None) == (not path):
+    partition, several, path = (
+        settings.get("partition-id"),
+        settings.get("partition-ids"),
+        str(settings.get("data", "")),
+    )
+    if (partition is not None) + (several is not None) + bool(path) != 1:
         raise InputError(
-            '--node-config needs either data="FILE" (this node\'s own rows) or partition-id=K (a trial), '
-            f"got {dict(settings)}"
+            '--node-config needs either data="FILE" (this node\'s own rows) or partition-id=K or partition-ids="0-249" '
+            f"(a trial), got {dict(settings)}"
         )
     if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
         raise InputError(f"--node-config: expected partition-id as a number from 0, got {partition!r}")
     if not settings.get("state-dir"):
         raise InputError('--node-config needs state-dir="FOLDER": where this node keeps its site between requests')
-    name = str(settings.get("name", "")) or (f"client-{partition}" if partition is not None else Path(path).stem)
+    plays = client_ids(several) if several is not None else ()
+    partition = plays[0] if plays else partition
+    own = f"clients-{several}" if plays else name_of(partition) if partition is not None else Path(path).stem
+    name = str(settings.get("name", "")) or own
     plugins, features = (_listed(settings, key) for key in ("plugins", "features"))
     target, policy = str(settings.get("target", "")), str(settings.get("policy", ""))
     if policy and (twice := [key for key in ("plugins", "target", "features") if settings.get(key)]):
@@ -101,7 +126,8 @@ def read_node(settings: Mapping[str, Any]) -> Node:
             f"node policy writes; got target={target!r} and features={','.join(features)!r}"
         )
     folder = Path(str(settings["state-dir"])).expanduser()
-    return Node(name, folder, partition, path, settings.get("num-partitions"), plugins, target, features, policy)
+    expected = settings.get("num-partitions")
+    return Node(name, folder, partition, path, expected, plugins, target, features, policy, plays=plays)
 
 
 def _listed(settings: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -230,10 +256,17 @@ def read_trial(config: Config, client: int) -> Raw:
             f"data.name = {config.data.name!r}: a node in a trial uses built-in datasets and opens no path that a "
             'server names; start the node with data="FILE" and the run with data.name = "nodes"'
         )
-    dataset = load_dataset(config.to_dict())
-    index = split_rows(config, dataset)[client]
-    dataset = as_clients_have_it(config, dataset)
+    dataset, indices = _shared_out(config.to_toml())
+    index = indices[client]
     return Raw(dataset.train_x[index], dataset.train_y[index], dataset.classes, dataset.task)
+
+
+@lru_cache(maxsize=1)
+def _shared_out(config: str) -> tuple[data.Dataset, list[np.ndarray]]:
+    """The dataset of a trial and every client's rows; a node that plays many clients reads it once."""
+    found = whole_config(tomllib.loads(config), "what the server sent")
+    dataset = load_dataset(found.to_dict())
+    return as_clients_have_it(found, dataset), split_rows(found, dataset)
 
 
 def read_own(config: Config, path: str) -> Raw:

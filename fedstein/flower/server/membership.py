@@ -6,6 +6,7 @@ their checksum.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from fedstein.flower.server.transport import DeliveryFailure, Transport
 LOOK_EVERY = 0.5  # seconds between two looks at who is connected
 AGAIN = 60.0  # seconds until a node that did not fit is greeted again: its operator may have mended it
 AFTER_FAILURE = 5.0  # seconds until a node whose greeting failed is greeted again
+KEYS = ("name", "rows", "plays", "data")  # what a client says of itself
 AFTER_LINK = 0.5  # seconds until a node is greeted again where the link lost the greeting or the reply
 
 
@@ -105,12 +107,13 @@ class Membership:
                 self.events.note("no greeting", name=f"node {greeting.node}", reason=reply.reason)
                 self._greet_after(greeting.node, AFTER_LINK if reply.link else AFTER_FAILURE)
                 continue
-            try:
-                self._admit(greeting, reply)
-            except FedsteinError as error:
-                who = str(reply.head.get("name", f"node {greeting.node}"))[:80]
-                self.turned_away[who] = str(error)
-                self.events.note("turned away", name=who, reason=str(error))
+            for each in introductions(reply):
+                try:
+                    self._admit(greeting, each)
+                except FedsteinError as error:
+                    who = str(each.head.get("name", f"node {greeting.node}"))[:80]
+                    self.turned_away[who] = str(error)
+                    self.events.note("turned away", name=who, reason=str(error))
         for ticket, greeting in list(self._greetings.items()):
             if now - greeting.sent > self.ttl:
                 del self._greetings[ticket]
@@ -190,3 +193,23 @@ class Membership:
         """Take up what ``memory`` gave before a resume."""
         self.names.update({str(k): int(v) for k, v in memory.get("names", {}).items()})
         self.checksums.update({str(k): str(v) for k, v in memory.get("data", {}).items()})
+
+
+def introductions(reply: Envelope) -> list[Envelope]:
+    """The reply to a greeting, one for each client that the node plays.
+
+    Args:
+        reply: What a node answered.
+
+    Returns:
+        The reply itself, or one for each client where the node plays several. A list that cannot be read gives the
+        reply itself, which is then turned away because it names no rows.
+    """
+    text = reply.head.get("several")
+    if not isinstance(text, str):
+        return [reply]
+    try:
+        found = json.loads(text)
+        return [Envelope({**reply.head, **{key: each[key] for key in KEYS}}, {}) for each in found] or [reply]
+    except (ValueError, TypeError, KeyError):
+        return [reply]
