@@ -67,9 +67,9 @@ def test_other_ways_to_play_a_round(fleet: Fleet, tmp_path: Path, more: dict[str
 
 
 def test_a_projection_of_scores_needs_fewer_bytes_and_renews_no_site(tmp_path: Path) -> None:
-    base = settings(BNN, selection={"kind": "hip"}, sites={"renew": False}, rounds=1)
-    whole = lines(in_process(base, tmp_path / "whole"))[0]
-    small = lines(in_process(settings(base, selection={"projection": 16}, sites={}), tmp_path / "small"))[0]
+    scores = settings(BNN, selection={"kind": "hip"}, sites={"renew": False}, rounds=1)
+    projected = settings(BNN, selection={"kind": "hip", "projection": 16}, rounds=1)
+    whole, small = (lines(in_process(raw, tmp_path / str(k)))[0] for k, raw in enumerate((scores, projected)))
     dim = 6 * 64 + 6 + 10 * 6 + 10
     assert whole["bytes_up"] - small["bytes_up"] == 3 * 4 * 4 * (dim - 16)  # clients, particles, bytes of a number
     assert all(value is not None for value in small["reports"])
