@@ -1,28 +1,32 @@
-"""A node's reply whose objects the link refuses: the head is sent again, the missing objects go to the new session."""
+"""A node's reply whose objects the link refuses or does not ask for: all of them arrive all the same."""
 
 from __future__ import annotations
 
 import pytest
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from fedstein.flower.node.patient_push import patiently
 
+TREE = ObjectTree(object_id="a", children=[ObjectTree(object_id="b"), ObjectTree(object_id="c")])
+
 
 class Link:
-    """Takes a head and its objects. It can lose an acknowledgement, or a whole session, as a real link does."""
+    """Takes a head and its objects. It can lose an acknowledgement, or the request, as a real link does."""
 
-    def __init__(self, wanted: set[str]):
-        self.wanted, self.stored, self.heads = set(wanted), {}, 0
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+        self.heads = 0
         self.unsaid: set[str] = set()  # objects that it stores without being able to say so
-        self.deaf = False
+        self.deaf = self.forgot = False
 
-    def send(self, message: str, tree: str, seconds: float) -> tuple[set[str], str]:
-        assert (message, tree, seconds) == ("reply", "tree", 0.5)
+    def send(self, message: str, tree: ObjectTree, seconds: float) -> tuple[set[str], str]:
+        assert (message, tree, seconds) == ("reply", TREE, 0.5)
         self.heads += 1
-        return self.wanted - set(self.stored), f"session {self.heads}"
+        return set() if self.forgot else set("abc") - set(self.stored), f"session {self.heads}"
 
     def push(self, run: int, session: str, name: str, content: bytes) -> None:
-        known = session == f"session {self.heads}" and name not in self.stored
+        known = (not session or session == f"session {self.heads}") and name not in self.stored
         if not self.deaf and known:
             self.stored[name] = content
         if self.deaf or not known or name in self.unsaid:
@@ -31,27 +35,34 @@ class Link:
 
 def deliver(link: Link) -> None:
     send, push = patiently(link.send, link.push, (0.0, 0.0))
-    missing, session = send("reply", "tree", 0.5)
+    missing, session = send("reply", TREE, 0.5)
     for name in sorted(missing):
         push(1, session, name, name.encode())
 
 
 def test_an_object_that_the_link_has_and_could_not_acknowledge() -> None:
-    link = Link({"a", "b", "c"})
+    link = Link()
     link.unsaid = {"b"}
     deliver(link)
     assert link.stored == {name: name.encode() for name in "abc"}
     assert link.heads == 2, "c goes to the session that the second head began"
 
 
-def test_a_reply_that_the_link_takes_at_once() -> None:
-    link = Link({"a", "b"})
+def test_a_head_that_the_link_has_and_whose_request_it_knows_no_more() -> None:
+    link = Link()
+    link.forgot, link.stored = True, {"b": b"b"}
     deliver(link)
-    assert (set(link.stored), link.heads) == ({"a", "b"}, 1)
+    assert link.stored == {name: name.encode() for name in "abc"}
+
+
+def test_a_reply_that_the_link_takes_at_once() -> None:
+    link = Link()
+    deliver(link)
+    assert (set(link.stored), link.heads) == (set("abc"), 1)
 
 
 def test_a_link_that_refuses_for_good_is_said_to() -> None:
-    link = Link({"a"})
+    link = Link()
     link.deaf = True
     with pytest.raises(ObjectPushError):
         deliver(link)

@@ -1,9 +1,13 @@
 """Replies that reach the link although the connection is cut while they are sent.
 
-Flower's SuperNode sends a reply's head and then its objects. If the connection is cut after the link has stored an
-object and before it could say so, the SuperNode asks again, hears that nobody waits for that object, and drops the
-whole reply. The link then announces a reply that never becomes complete, and the server waits for it for minutes. Here
-the head is sent again instead: the link knows it by its content and names the objects that are still missing.
+Flower's SuperNode sends a reply's head and then its objects. Two cuts lose the objects, and the server then waits for
+minutes for a reply that was announced and never becomes complete:
+
+- The link has stored an object and could not say so. The SuperNode sends it again, hears that nobody waits for it, and
+  drops the whole reply. Here the head is sent again instead: the link names the objects that are still missing.
+- The link has stored the head and could not say so, and the server has taken the head already. The SuperNode sends the
+  head again, and the link names no objects because it knows the request no more. Here all objects are sent then,
+  without a session, and the link takes those that are missing.
 """
 
 from __future__ import annotations
@@ -11,14 +15,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 PUSH_AGAIN = (0.2, 1.0, 3.0)  # seconds before a reply's head is sent once more
+NO_SESSION = ""  # the link then finds the session by the object
 
 Send = Callable[..., tuple[set[str], str]]  # message, object tree, seconds -> the objects that are missing, the session
 PushObject = Callable[[int, str, str, bytes], None]  # run, session, object, content
+
+
+def objects_of(tree: Any) -> set[str]:
+    """The ids of all objects of a message."""
+    return {each.object_id for each in iterate_object_tree(tree)}
 
 
 def patiently(send: Send, push_object: PushObject, pauses: tuple[float, ...] = PUSH_AGAIN) -> tuple[Send, PushObject]:
@@ -38,11 +50,16 @@ def patiently(send: Send, push_object: PushObject, pauses: tuple[float, ...] = P
 
     def send_and_keep(*message: Any) -> tuple[set[str], str]:
         last[:] = message
-        return send(*message)
+        missing, session = send(*message)
+        return (missing, session) if missing else (objects_of(message[1]), NO_SESSION)
 
     def push_again(run: int, session: str, name: str, content: bytes) -> None:
         for pause in (*pauses, None):
             used = sessions.get(session, session)
+            if used == NO_SESSION:
+                with suppress(ObjectPushError):  # the link has it
+                    push_object(run, used, name, content)
+                return None
             try:
                 return push_object(run, used, name, content)
             except ObjectPushError:
@@ -51,8 +68,9 @@ def patiently(send: Send, push_object: PushObject, pauses: tuple[float, ...] = P
                 time.sleep(pause)
             with lock:
                 if sessions.get(session, session) == used:  # no other object has done it meanwhile
-                    missing, sessions[session] = send(*last)
-                    if name not in missing:
+                    missing, fresh = send(*last)
+                    sessions[session] = fresh if missing else NO_SESSION
+                    if missing and name not in missing:
                         return None  # the link has it, and could not say so
         return None
 
