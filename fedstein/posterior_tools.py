@@ -172,6 +172,41 @@ class PosteriorTools:
         shift = np.log(self.scaling.target_scale) if self.scaling is not None else 0.0
         return Entropy(found.total + shift, found.aleatoric + shift, found.epistemic)
 
+    def client_effect(
+        self, x: Any, y: Any = None, using: str | None = None, draws: int = DRAWS, seed: int = 0
+    ) -> tuple[float, float]:
+        """The own effect of a client, from its rows: of a model with an intercept or another variable for each client.
+
+        It is computed where the rows are and is part of no message.
+
+        Args:
+            x: All rows of one client, as for ``predict``.
+            y: Their targets. Where x is a DataFrame with the target column, y is that column.
+            using: As for ``predict``.
+            draws: The number of draws, where particles are not used.
+            seed: Their seed.
+
+        Returns:
+            Mean and standard deviation of the effect, over the draws too.
+
+        Raises:
+            InputError: The model has no such effect, or rows or targets do not fit.
+        """
+        if self.model.client_effect is None:
+            raise InputError(f"the model {self.model.name!r} has no effect of a client's own")
+        if y is None and is_frame(x) and self.columns.target in map(str, x.columns):
+            y = np.asarray(x[self.columns.target].to_numpy())
+        if y is None:
+            raise InputError("client_effect needs the targets y of the client's rows")
+        rows = self._rows(x)
+        targets, floating = self._targets(y, len(rows))[0], jnp.result_type(float)
+        blocks = self.model.split(jnp.asarray(self._points(using, draws, seed), floating))
+        label = jnp.int32 if self.model.task == "classification" else floating
+        inputs, weights = jnp.asarray(self.model.prepare(rows), floating), jnp.ones(len(rows), floating)
+        mean, sd = map(np.asarray, self.model.client_effect(blocks, inputs, jnp.asarray(targets, label), weights))
+        scale = self.scaling.target_scale if self.scaling is not None and self.model.task == "regression" else 1.0
+        return float(scale * mean.mean()), float(scale * np.sqrt(np.mean(sd**2) + mean.var()))
+
     def summary(self, using: str | None = None, units: str = "scaled") -> Any:
         """Mean, sd, median and the central 90% interval of each parameter, with R-hat and ESS.
 
@@ -339,7 +374,7 @@ class PosteriorTools:
         """Targets as the model takes them, and as ArviZ shows them."""
         y = np.asarray(y)
         if y.shape != (rows,):
-            raise InputError(f"to_arviz: expected {rows} targets, one a row, got shape {y.shape}")
+            raise InputError(f"expected {rows} targets, one a row, got shape {y.shape}")
         if self.model.task == "classification":
             found = coded(y, self.labels or tuple(range(self.model.classes)), "y")
             return found, found

@@ -10,6 +10,7 @@ LARGEST = 1e30  # larger numbers are rejected, because float32 arithmetic on the
 MISSING = frozenset(("", "na", "n/a", "nan", "<na>", "nat", "null", "?"))
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})"
 _DATE = re.compile(_DAY + r"([T ]\d{1,2}:\d{2}.*)?")
+_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
 def is_missing(value: str) -> bool:
@@ -43,6 +44,11 @@ def is_integer(value: str) -> bool:
 def is_date(value: str) -> bool:
     """Tell whether a cell holds a date, with or without a time: 2024-05-31, 31.5.2024, 2024/05/31 12:00."""
     return _DATE.fullmatch(value.strip()) is not None
+
+
+def is_comma_number(value: str) -> bool:
+    """Tell whether a cell holds a number with a decimal comma: 3,5."""
+    return _COMMA.fullmatch(value.strip()) is not None
 
 
 def normalised_label(value: str) -> str:

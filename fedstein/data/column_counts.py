@@ -9,13 +9,14 @@ most frequent value is asked for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fedstein.data.cells import LARGEST, is_date, is_missing, normalised_label
-from fedstein.data.table import Column, Table, read_numbers, refuse_blanks, refuse_odd_numbers, texts
+from fedstein.data.spellings import refuse_comma_numbers
+from fedstein.data.table import Column, Table, listed, read_numbers, refuse_blanks, refuse_odd_numbers, texts
 from fedstein.errors import InputError
 
 MOST_CATEGORIES = 50  # a text column with more different values is free text
@@ -94,6 +95,27 @@ def add_counts(parts: Sequence[Mapping[str, ColumnCounts]]) -> dict[str, ColumnC
         The counts over all clients.
     """
     return {name: _add([part[name] for part in parts]) for name in parts[0]}
+
+
+def refuse_mixtures(counts: Mapping[str, Mapping[str, ColumnCounts]], known: Collection[str], where: str) -> None:
+    """Refuse a column that is text at some clients and numbers at others.
+
+    Args:
+        counts: The counts over all rows of each client, by its name.
+        known: The columns that the user names as categories, which may look like numbers.
+        where: What messages call the rows.
+
+    Raises:
+        InputError: There is such a column.
+    """
+    for column in next(iter(counts.values())):
+        with_text = [name for name, each in counts.items() if each[column].texts]
+        others = [name for name, each in counts.items() if each[column].numbers and not each[column].texts]
+        if with_text and others and column not in known:
+            raise InputError(
+                f"{where}: column {column!r} has text in {listed(with_text)} and numbers in {listed(others)}; make "
+                "them alike, or name the column in data.categories if it holds categories"
+            )
 
 
 def refuse_missing(table: Table, counts: Mapping[str, ColumnCounts], known: Mapping[str, Sequence[str]]) -> None:
@@ -211,6 +233,10 @@ def _refuse_dates_and_mixtures(table: Table, name: str, cells: Cells) -> None:
                 f"({cells.texts[row]!r} on {table.place(row)}); turn it into a number such as days or age, or leave "
                 f'the column out with data.drop = ["{name}"]'
             )
+    places = rows.tolist()
+    refuse_comma_numbers(
+        table.name, name, [cells.texts[row] for row in places], [table.place(row) for row in places[:1]]
+    )
     if len(rows) + cells.missing.sum() < len(cells.numbers):
         row = int(rows[0])
         raise InputError(

@@ -17,6 +17,7 @@ import numpy as np
 from fedstein.data.cells import LARGEST, normalised_label
 from fedstein.data.column_counts import MOST_CATEGORIES, ColumnCounts, category_names, read_cells
 from fedstein.data.labels import codes
+from fedstein.data.spellings import refuse_cases
 from fedstein.data.table import Column, Table, listed, refuse_odd_numbers
 from fedstein.errors import InputError
 
@@ -259,6 +260,7 @@ def _chosen(
                 f"column {name!r} has categories in some files and numbers in others; make them alike, or name the "
                 "column in data.categories"
             )
+        refuse_cases(counts.names, f"column {name!r}", f"list its values in data.categories, {name} = [...]")
         known = codes(list(counts.names))[0]
         if len(known) < 2:
             raise InputError(

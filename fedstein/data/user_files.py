@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fedstein.data.column_counts import add_counts, count_columns, refuse_missing
+from fedstein.data.column_counts import add_counts, count_columns, refuse_missing, refuse_mixtures
 from fedstein.data.dataset import Dataset, fixed_split, validate
-from fedstein.data.encoding import Encoding, choose_encoding, known_categories, refuse_identifiers
+from fedstein.data.encoding import LEAST_ROWS, Encoding, choose_encoding, known_categories, refuse_identifiers
 from fedstein.data.file_sets import Paths, expand, owners_of
 from fedstein.data.labels import codes, known_targets
 from fedstein.data.labels import labels as labels_of
 from fedstein.data.read_files import read_table
 from fedstein.data.scaling import pooled, scale_rows, unscaled
+from fedstein.data.spellings import refuse_cases, refuse_constants, refuse_foreign_labels
 from fedstein.data.table import Table, listed, numbers, same_columns
 from fedstein.data.tasks import choose_task
 from fedstein.errors import InputError
@@ -77,6 +78,9 @@ def load_file(
     train, test = _split(y, owners, task, None if held_out else test_fraction)
     encoding = _encoding(tables, names, train, features, known_categories(categories), missing, coding)
     raw = np.concatenate([encoding.encode(table) for table in tables])
+    places = {name: place for place, name in enumerate(encoding.feature_names)}
+    plain = [each.name for each in encoding.columns if each.categories is None and each.name not in (features or ())]
+    refuse_constants({name: raw[:, places[name]] for name in plain}, LEAST_ROWS, _called(tables))
     train_raw, train_y = raw[train], y[train]
     if held_out is None:
         test_raw, test_y = raw[test], y[test]
@@ -171,6 +175,12 @@ def _called(tables: Sequence[Table]) -> str:
     return tables[0].name if len(tables) == 1 else f"{len(tables)} files"
 
 
+def apart(tables: Sequence[Table]) -> list[str]:
+    """What messages call each table; a name that several have is numbered."""
+    names = [table.name for table in tables]
+    return [name if names.count(name) == 1 else f"{name} ({place + 1})" for place, name in enumerate(names)]
+
+
 def _read_test(path: str | Path | None, files: Sequence[Path], target: str, names: Sequence[str]) -> Table | None:
     if not path:
         return None
@@ -192,7 +202,11 @@ def _targets(
         known = tuple(str(label) for label in given)
         remedy = "correct the label, remove the row, or add the label to data.labels"
         return known, np.concatenate([known_targets(table, known, remedy) for table in tables])
-    names, classes = codes([label for table in tables for label in labels_of(table)])
+    found = [labels_of(table) for table in tables]
+    column = tables[0].target_name
+    refuse_foreign_labels(dict(zip(apart(tables), found, strict=True)), column)
+    names, classes = codes([label for labels in found for label in labels])
+    refuse_cases(names, f"{_called(tables)}: column {column!r}", "list the labels in data.labels")
     return names, classes.astype(np.int32)
 
 
@@ -231,6 +245,7 @@ def _encoding(
     parts = [count_columns(table, names, categories=categories) for table in tables]
     where = _called(tables)
     total, filling = add_counts(parts), None
+    refuse_mixtures(dict(zip(apart(tables), parts, strict=True)), categories, where)
     refuse_identifiers(total, features or (), categories, where)
     if missing is None:
         for table, part in zip(tables, parts, strict=True):

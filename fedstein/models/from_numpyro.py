@@ -23,6 +23,7 @@ from fedstein.errors import InputError
 from fedstein.models.base import Blocks, Model, cut
 from fedstein.models.custom import custom
 from fedstein.models.fisher import by_autodiff
+from fedstein.models.numpyro_local import local_model
 from fedstein.models.numpyro_trace import NumpyroTrace
 from fedstein.models.pieces import in_pieces
 
@@ -38,6 +39,7 @@ def from_numpyro(
     y: np.ndarray,
     *,
     arguments: Mapping[str, Any] | None = None,
+    local: str | None = None,
     start: str = "median",
     curvature: str = "expected",
     name: str | None = None,
@@ -52,6 +54,10 @@ def from_numpyro(
         x: A few rows, at best four or more. They show the shapes, and the checks are made with them.
         y: Their targets.
         arguments: Further keyword arguments for the function, ``{"schools": 65}``.
+        local: The latent variable that every client has for itself, such as the effect of a school where the schools
+            are the clients. The function is then that of one client and samples it once, outside all plates. It is
+            integrated out at the client and does not leave it (``fedstein.models.numpyro_local``);
+            ``Posterior.client_effect`` gives it to whoever has the client's rows.
         start: Where particles start: ``"median"`` (near the medians of the prior, in unconstrained values) or
             ``"prior"``.
         curvature: For likelihoods that are neither Bernoulli, categorical, Gaussian, Poisson, exponential nor binomial:
@@ -74,7 +80,7 @@ def from_numpyro(
     if not callable(model):
         raise InputError(f"models.from_numpyro expects a function model(x, y), got {type(model).__name__}")
     rows, targets = _example(name, x, y)
-    trace = NumpyroTrace(name, model, dict(arguments or {}), rows, targets)
+    trace = NumpyroTrace(name, model, dict(arguments or {}), rows, targets, local)
     kind = trace.likelihood
 
     def log_likelihood(theta: Array, x: Array, y: Array) -> Array:
@@ -99,6 +105,8 @@ def from_numpyro(
             return trace.draw_prior(key)
         return centre + spread * jax.random.normal(key, (trace.dim,))
 
+    if local is not None:
+        return local_model(trace, rows.shape[1], init)
     drawn = kind.family == "other" and (curvature == "expected" or kind.one_parameter)
     built = custom(
         trace.dim,

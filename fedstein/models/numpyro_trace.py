@@ -37,9 +37,15 @@ class NumpyroTrace:
     """One NumPyro function, traced at example rows and checked."""
 
     def __init__(
-        self, name: str, model: Callable[..., Any], arguments: dict[str, Any], x: np.ndarray, y: np.ndarray
+        self,
+        name: str,
+        model: Callable[..., Any],
+        arguments: dict[str, Any],
+        x: np.ndarray,
+        y: np.ndarray,
+        local: str | None = None,
     ) -> None:
-        self.name, self.model, self.arguments = name, model, arguments
+        self.name, self.model, self.arguments, self.local = name, model, arguments, local
         self.x, self.y = jnp.asarray(x), jnp.asarray(y)
         sites = self._called(lambda: self._seeded(jax.random.key(0), self.x, self.y))
         fewer = self._called(lambda: self._seeded(jax.random.key(0), self.x[:-1], self.y[:-1]))
@@ -51,6 +57,8 @@ class NumpyroTrace:
             for site in sites.values()
             if site["type"] == "deterministic" and jnp.shape(site["value"]) == jnp.shape(fewer[site["name"]]["value"])
         )
+        if local is not None:
+            self._check_local(sites)
         self.likelihood = self._kind(sites[self.observed_name]["fn"])
         self.y = self._targets(sites[self.observed_name]["fn"].support, y)
         self._check_rows()
@@ -64,9 +72,33 @@ class NumpyroTrace:
             for place in np.ndindex(*latent.shape)
         )
 
-    def observed(self, theta: Array, x: Array, y: Array) -> Any:
-        """The distribution of the observed variable, given theta."""
-        return self._at(theta, x, y)[0][self.observed_name]["fn"]
+    def observed(self, theta: Array, x: Array, y: Array, local: Array | None = None) -> Any:
+        """The distribution of the observed variable, given theta and, where there is one, the client's own variable."""
+        return self._at(theta, x, y, local)[0][self.observed_name]["fn"]
+
+    def joint(self, theta: Array, local: Array, x: Array, y: Array) -> tuple[Any, Array]:
+        """The distribution of the observed variable, and the log-density of the client's own one, unconstrained."""
+        from numpyro.distributions import biject_to
+
+        sites, _ = self._at(theta, x, y, local)
+        own = sites[str(self.local)]
+        volume = biject_to(own["fn"].support).log_abs_det_jacobian(local, own["value"])
+        return sites[self.observed_name]["fn"], own["fn"].log_prob(own["value"]) + volume
+
+    def local_value(self, theta: Array, local: Array, x: Array, y: Array) -> Array:
+        """The client's own variable, from its unconstrained value."""
+        return self._at(theta, x, y, local)[0][str(self.local)]["value"]
+
+    def local_prior(self, theta: Array, x: Array, y: Array) -> Any:
+        """The prior of the client's own variable, given theta."""
+        return self._at(theta, x, y)[0][str(self.local)]["fn"]
+
+    @staticmethod
+    def unconstrained(fn: Any, value: Callable[[Any], Any]) -> Array:
+        """The unconstrained value of what ``value`` gives of a distribution."""
+        from numpyro.distributions import biject_to
+
+        return biject_to(fn.support).inv(value(fn))
 
     def log_prior(self, theta: Array) -> Array:
         """The log-density of theta, Jacobians of the transforms included."""
@@ -111,8 +143,11 @@ class NumpyroTrace:
 
         return dict(handlers.trace(handlers.seed(self.model, key)).get_trace(x, y, **self.arguments))
 
-    def _at(self, theta: Array, x: Array, y: Array) -> tuple[dict[str, Any], Array]:
-        """The trace with the latent variables at theta, and the sum of the log-determinants of the transforms."""
+    def _at(self, theta: Array, x: Array, y: Array, local: Array | None = None) -> tuple[dict[str, Any], Array]:
+        """The trace with the latent variables at theta, and the sum of the log-determinants of the transforms.
+
+        A variable of the client's own has the unconstrained value ``local``; without one it is some draw.
+        """
         from numpyro import handlers
         from numpyro.distributions import biject_to
 
@@ -121,6 +156,8 @@ class NumpyroTrace:
 
         def value(site: dict[str, Any]) -> Array | None:
             latent = by_name.get(site["name"])
+            if site["name"] == self.local and local is not None:
+                return biject_to(site["fn"].support)(local)
             if latent is None or site["type"] != "sample":
                 return None
             size = math.prod(latent.shape)
@@ -200,8 +237,9 @@ class NumpyroTrace:
             if name not in fewer or jnp.shape(site["value"]) != jnp.shape(fewer[name]["value"]):
                 self._refuse(
                     f"the latent variable {name!r} has an entry for each row (shape {jnp.shape(site['value'])} for "
-                    f"{len(self.y)} rows). Parameters are the same for all clients: integrate it out, or give it a "
-                    "plate of fixed size (groups) and the group of a row as a column of x"
+                    f"{len(self.y)} rows). Parameters are the same for all clients: integrate it out, give it a "
+                    "plate of fixed size (groups) and the group of a row as a column of x, or, where every client is a "
+                    f"group, sample it once outside the plate of the rows and pass local={name!r}"
                 )
 
     def _find_latents(self, sites: dict[str, Any]) -> tuple[list[Latent], int]:
@@ -210,7 +248,7 @@ class NumpyroTrace:
 
         found, first = [], 0
         for site in sites.values():
-            if site["type"] != "sample" or site["is_observed"]:
+            if site["type"] != "sample" or site["is_observed"] or site["name"] == self.local:
                 continue
             transform, name = biject_to(site["fn"].support), site["name"]
             shape = tuple(jnp.shape(transform.inv(site["value"])))
@@ -249,12 +287,43 @@ class NumpyroTrace:
             )
         return jnp.asarray(np.asarray(y), jnp.int32 if self.likelihood.classes else jnp.result_type(float))
 
+    def _check_local(self, sites: dict[str, Any]) -> None:
+        """The client's own variable is one number, and nothing that is shared depends on it."""
+        site = sites.get(str(self.local))
+        if site is None or site["type"] != "sample" or site["is_observed"]:
+            known = ", ".join(latent.name for latent in self.latents)
+            self._refuse(f"local={self.local!r} is no latent variable of it; expected one of {known}")
+        shape = jnp.shape(site["value"])
+        if shape:
+            self._refuse(
+                f"local={self.local!r} must be one number for each client, sampled once outside all plates, got "
+                f"shape {shape}; the function is that of one client and needs no plate of clients. Where a client has "
+                "several groups, make each of them a client, or leave local out: the effects are then parameters of all"
+            )
+        theta = 0.1 * jax.random.normal(jax.random.key(1), (self.dim,))
+
+        def at(z: float) -> tuple[dict[str, Any], Array]:
+            return self._at(theta, self.x.astype(theta.dtype), self.y, jnp.asarray(z, theta.dtype))
+
+        first, second = self._called(lambda: (at(-0.3), at(0.7)))
+        if not np.allclose(self._prior_of(*first), self._prior_of(*second), rtol=1e-5, atol=1e-5):
+            self._refuse(
+                f"a shared variable has a prior that depends on local={self.local!r}; only what a client observes may"
+            )
+        self.deterministics = tuple(
+            name
+            for name in self.deterministics
+            if np.array_equal(first[0][name]["value"], second[0][name]["value"], equal_nan=True)
+        )
+
     def _check_rows(self) -> None:
         """Rows are independent given theta, and the prior does not depend on them."""
         theta = 0.1 * jax.random.normal(jax.random.key(1), (self.dim,))
 
+        own = None if self.local is None else jnp.zeros((), theta.dtype)
+
         def both(x: Array, y: Array) -> tuple[Array, Array, Array]:
-            sites, volume = self._at(theta, x, y)
+            sites, volume = self._at(theta, x, y, own)
             fn = sites[self.observed_name]["fn"]
             moments = jnp.zeros(2) if self.likelihood.classes else jnp.stack([jnp.mean(fn.mean), jnp.mean(fn.variance)])
             return fn.log_prob(y), self._prior_of(sites, volume), moments

@@ -32,7 +32,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"expected a config file at {path}, found none; check the path") from None
+        wanted = "a config file" if path.suffix else "a config file, or a folder with data files,"
+        raise InputError(f"expected {wanted} at {path}, found none; check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}; expected a TOML file") from None
     except tomllib.TOMLDecodeError as error:

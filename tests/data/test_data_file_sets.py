@@ -162,3 +162,53 @@ def test_counts_are_no_labels_unless_the_user_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,visits\n" + "".join(f"{i * 0.1},{count}\n" for i, count in enumerate(rows)))
     refused(tmp_path / "a.csv", r"'visits' has 15 different integers, .*set data.task")
     assert data.load("file", path=tmp_path / "a.csv", task="regression").task == "regression"
+
+
+def two(folder: Path, first: str, second: str) -> list[Path]:
+    """Two files of 40 rows; a row is the text with {i} for its number and {y} for 0 and 1 in turn."""
+    files = [folder / "north.csv", folder / "south.csv"]
+    for file, row in zip(files, (first, second), strict=True):
+        header = "age,dose,y"
+        file.write_text("\n".join([header, *(row.format(i=30 + i % 7, y=i % 2) for i in range(40))]) + "\n")
+    return files
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("{i},1.{i},l{y}", "{i},2.{i},{y}", r"north.csv: column 'y' has the labels l0, l1, of which no other file has"),
+        ("{i},1.{i},Yes", "{i},1.{i},yes", r"2 files: column 'y' has 'Yes' and 'yes', which differ only in capital"),
+        ("{i},A{y},{y}", "{i},a{y},{y}", r"column 'dose' has 'A0' and 'a0', which differ only in .*data.categories"),
+        ("{i},7,{y}", "{i},7,{y}", r"column dose has the same value in every row.*data.drop = \[\"dose\"\]"),
+        (
+            "7,7,{y}",
+            "7,7,{y}",
+            r"columns age, dose have the same value in every row.*data.drop = \[\"age\", \"dose\"\]",
+        ),
+        (
+            '{i},"1,{i}",{y}',
+            "{i},2.{i},{y}",
+            r"north.csv: expected numbers with a decimal point in column 'dose', got '1,",
+        ),
+        (
+            "{i},x{y},{y}",
+            "{i},2.{i},{y}",
+            r"2 files: column 'dose' has text in north.csv and numbers in south.csv; make",
+        ),
+    ],
+    ids=["other labels", "case of labels", "case of categories", "constant", "constants", "decimal comma", "mixed"],
+)
+def test_two_codings_of_one_thing_are_refused(first: str, second: str, message: str, tmp_path: Path) -> None:
+    refused(two(tmp_path, first, second), message)
+
+
+def test_what_only_looks_odd_is_taken_if_the_user_names_it(tmp_path: Path) -> None:
+    files = two(tmp_path, "{i},1.{i},l{y}", "{i},2.{i},{y}")
+    assert data.load("file", path=files, labels=["l0", "l1", 0, 1]).classes == 4
+    files = two(tmp_path, "{i},1.{i},a", "{i},2.{i},b")
+    assert data.load("file", path=files).label_names == ("a", "b"), "clients with one label each are no other coding"
+    files = two(tmp_path, "{i},7,{y}", "{i},7,{y}")
+    assert data.load("file", path=files, features=["age", "dose"]).feature_names == ("age", "dose")
+    files = two(tmp_path, "{i},A{y},{y}", "{i},a{y},{y}")
+    found = data.load("file", path=files, categories={"dose": ["A0", "A1", "a0", "a1"]})
+    assert found.feature_names == ("age", "dose=A0", "dose=A1", "dose=a0", "dose=a1")

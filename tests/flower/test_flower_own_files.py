@@ -373,7 +373,7 @@ def test_text_at_one_node_and_numbers_at_another_are_named(fleet: Fleet, tmp_pat
     files = mixed(fleet, tmp_path)
     files[0].write_text(files[0].read_text().replace(",f,", ",0,").replace(",m,", ",1,"))
     about = {"features": ["age", "sex"], "target": "ill", "labels": [0, 1]}
-    with pytest.raises(InputError, match="'sex' has text at clinic-b, clinic-c and numbers at clinic-a; make the"):
+    with pytest.raises(InputError, match="'sex' has text in clinic-b, clinic-c and numbers in clinic-a; make"):
         fleet.run(raw(data=about), tmp_path / "run")
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fedstein.data.column_counts import ColumnCounts, add_counts
+from fedstein.data.column_counts import ColumnCounts, add_counts, refuse_mixtures
 from fedstein.data.encoding import choose_encoding, known_categories
-from fedstein.data.table import listed
-from fedstein.errors import FedsteinError, InputError
+from fedstein.errors import FedsteinError
 from fedstein.federation.engine import FlowerEngineSettings
 from fedstein.flower.messages import Envelope, InvalidMessage, value
 from fedstein.flower.server.events import Events
@@ -61,7 +60,7 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
     parts = [read_counts(found.replies[client], given.features or []) for client in clients]
     events.note("columns", clients=len(parts))
     by_name = {membership.infos[client].name: every for client, (every, _) in zip(clients, parts, strict=True)}
-    refuse_mixtures(by_name, known_categories(given.categories))
+    refuse_mixtures(by_name, known_categories(given.categories), "the nodes' files")
     encoding = choose_encoding(
         add_counts([every for every, _ in parts]),
         training=add_counts([training for _, training in parts]),
@@ -75,26 +74,6 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
     if given.missing is not None:
         keys["fill"] = encoding.fills
     return Found(keys, sum(info.rows > 0 for info in membership.infos))
-
-
-def refuse_mixtures(counts: Mapping[str, Counts], known: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a column that is text at some clients and numbers at others.
-
-    Args:
-        counts: The counts over all rows of each client, by its name.
-        known: The columns that the config names as categories, which may look like numbers.
-
-    Raises:
-        InputError: There is such a column.
-    """
-    for column in next(iter(counts.values())):
-        with_text = [name for name, each in counts.items() if each[column].texts]
-        others = [name for name, each in counts.items() if each[column].numbers and not each[column].texts]
-        if with_text and others and column not in known:
-            raise InputError(
-                f"the nodes' files: column {column!r} has text at {listed(with_text)} and numbers at {listed(others)}; "
-                "make the files alike, or name the column in data.categories if it holds categories"
-            )
 
 
 def read_counts(reply: Envelope, features: list[str]) -> tuple[Counts, Counts]:
