@@ -37,8 +37,8 @@ schools = int(school.max()) + 1
 
 # %% [markdown]
 # A row of x is (reading test, number of the school). The effects of the schools are parameters like the others,
-# so the server learns them: that is what a table of schools needs. An effect that must stay with its client
-# would be `random_intercept_linear`.
+# so the server learns them: that is what a table of schools needs. **The effect of a school does not stay with
+# the school here.** It would with `from_numpyro(..., local="effect")`, see "Your own model" in the documentation.
 
 
 # %%
@@ -118,4 +118,5 @@ except ImportError:
     print("ArviZ is not installed")
 else:
     loo = arviz.loo(posterior.to_arviz(x, y))
-    print(f"elpd_loo {float(loo.iloc[0]):.0f}, p_loo {float(loo.iloc[2]):.1f} of {federated.dim} parameters")
+    elpd, p = (loo.elpd, loo.p) if hasattr(loo, "elpd") else (loo.elpd_loo, loo.p_loo)  # ArviZ 1, ArviZ 0.x
+    print(f"elpd_loo {float(elpd):.0f}, p_loo {float(p):.1f} of {federated.dim} parameters")

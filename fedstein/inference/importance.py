@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 RELIABLE = 0.7  # the largest k for averages that can be relied upon
+NEARLY_ALL = 0.99  # the share of draws that count from which k says nothing: the weights are then all but equal
 ENOUGH = 400.0  # the least effective sample size of draws to quote from
 SHARE = 0.5  # the least share of draws that count where the weights only check, as draws are then used without them
 TAIL = 5  # the fewest weights that a tail is fitted to
@@ -56,6 +57,11 @@ class Weighted:
         """Whether weighted averages are better than those without weights, even if there may be too few draws."""
         return self.k <= RELIABLE and self.ess >= ENOUGH / 4
 
+    @property
+    def reliable(self) -> bool:
+        """Whether the weights have no tail that matters."""
+        return tail_is_harmless(self.k, self.ess, len(self.draws))
+
     def resampled(self, count: int, seed: int = 0) -> np.ndarray:
         """Draws without weights, by systematic resampling, in random order.
 
@@ -89,6 +95,25 @@ def weigh(draws: np.ndarray, log_ratios: np.ndarray) -> Weighted:
     smoothed, k = pareto_smoothed(ratios - ratios.max())
     top = smoothed.max()
     return Weighted(draws, smoothed - top - np.log(np.sum(np.exp(smoothed - top))), k)
+
+
+def tail_is_harmless(k: float | None, ess: float, draws: int) -> bool:
+    """Tell whether weighted averages can be relied upon.
+
+    The shape k does not depend on how much the weights vary. Where nearly all draws count, no weight is large, and the
+    shape of a tail that has no mass is noise.
+
+    Args:
+        k: The shape of the tail; None or infinite where there are no weights to rely upon.
+        ess: The effective sample size.
+        draws: The number of draws.
+
+    Returns:
+        Whether k is small enough, or the weights are all but equal.
+    """
+    if k is None or not k < np.inf:
+        return False
+    return k <= RELIABLE or ess >= NEARLY_ALL * draws
 
 
 def effective_size(log_weights: np.ndarray) -> float:

@@ -90,7 +90,7 @@ def weights_diagnostics(weighted: Weighted) -> DrawDiagnostics:
         The diagnostics, with R-hat undefined.
     """
     dim, problems = weighted.draws.shape[1], []
-    if not weighted.k <= RELIABLE:
+    if not weighted.reliable:
         problems.append(f"The weights are not reliable: Pareto k is {weighted.k:.2f}, more than {RELIABLE}.")
     if weighted.ess < ESS:
         problems.append(f"The draws count as {weighted.ess:.0f}, less than {ESS:.0f}.")

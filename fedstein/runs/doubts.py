@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedstein.inference.importance import ENOUGH, RELIABLE, SHARE
+from fedstein.inference.importance import ENOUGH, SHARE, tail_is_harmless
 from fedstein.runs.build import barred_from, structure_of
 from fedstein.runs.config import Config
 
@@ -69,7 +69,7 @@ def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[s
         found.append(f"{_clients(weights['unanswered'])} did not answer when the sites were checked.")
     k, ess, draws = weights["k"], weights["ess"], weights["draws"]
     least = ENOUGH if quoted else SHARE * draws
-    if k is None or not k <= RELIABLE or ess < least:
+    if not tail_is_harmless(k, ess, draws) or ess < least:
         said = "no finite Pareto k" if k is None else f"Pareto k {k:.2f}"
         mend = "take more rounds or other sites" if quoted else "set sites.expand = 'variational'"
         found.append(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedstein.inference.importance import pareto_smoothed, weigh
+from fedstein.inference import trust
+from fedstein.inference.importance import RELIABLE, pareto_smoothed, weigh
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
@@ -52,3 +53,22 @@ def test_weights_that_say_nothing_are_not_usable() -> None:
     equal = weigh(draws, np.zeros(500))
     assert equal.ess == pytest.approx(500)
     assert equal.usable
+
+
+def test_a_tail_without_mass_says_nothing() -> None:
+    """The same tail, once as a ten-thousandth of the weights and once as all of them: k is the same for both."""
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(4000, 1))
+    tail = rng.pareto(1.0, 4000)
+    found = weigh(draws, np.log1p(1e-4 * tail))
+    assert found.k > RELIABLE
+    assert found.ess > 0.99 * 4000
+    assert found.reliable
+    assert not trust.weights_diagnostics(found).problems
+    heavy = weigh(draws, np.log1p(tail))
+    assert heavy.k == pytest.approx(found.k)
+    assert not heavy.reliable
+    assert "Pareto k" in trust.weights_diagnostics(heavy).problems[0]
+    nothing = weigh(draws, np.full(4000, -np.inf))
+    assert nothing.ess == pytest.approx(4000), "no weight is finite, so all are alike"
+    assert not nothing.reliable
