@@ -79,6 +79,7 @@ def test_a_gaussian_effect_has_the_closed_form(gaussian: models.Model, double: A
     assert set(gaussian.constrain(theta)) == {"beta", "tau", "sigma", "doubled"}, "nothing that depends on u"
 
 
+@pytest.mark.slow
 def test_other_effects_are_integrals(double: Any) -> None:
     """Against a sum over a fine grid of log u, where neither prior nor likelihood is Gaussian."""
     model = models.from_numpyro(frailty, X, LABELS, local="u")
@@ -94,6 +95,7 @@ def test_other_effects_are_integrals(double: Any) -> None:
         assert got == pytest.approx(np.log(np.trapezoid(np.exp(prior + rows), z)), abs=2e-4)
 
 
+@pytest.mark.slow
 def test_a_fit_keeps_the_effects_at_the_clients(gaussian: models.Model) -> None:
     effects, clients = {"north": -0.6, "south": 0.1, "east": 0.7}, {}
     for name, effect in effects.items():
