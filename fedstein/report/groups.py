@@ -48,6 +48,8 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         config = flatten(run.config)
         config.pop("seed", None)
+        if isinstance(barred := config.get("selection.barred"), list):
+            config["selection.barred"] = [run.client_names.get(client, client) for client in barred]
         config.setdefault("evaluate.where", "server")  # older run folders do not have this key
         if config not in configs:
             configs.append(config)
@@ -91,7 +93,7 @@ def show(value: Any) -> str:
         return ABSENT
     if isinstance(value, float):
         return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _refuse_twins(runs: Sequence[Run]) -> None:

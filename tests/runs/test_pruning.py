@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fedstein import load
 from fedstein.cli.prune import prune_folders
 from fedstein.errors import InputError
 from fedstein.report import load_run
+from fedstein.report.groups import group_runs
 from fedstein.runs import forgetting, pruning, runner
 from fedstein.runs.client_names import client_id
 from fedstein.runs.extending import extend
@@ -135,6 +137,9 @@ def test_the_report_knows_names_that_are_not_just_numbers(run, tmp_path):
     run(tmp_path / "run", "rounds=2")
     assert load_run(tmp_path / "run").client_names == {}
     clients = json.loads((tmp_path / "run" / "clients.json").read_text())
-    clients[1]["name"] = "north"
+    clients[1]["name"] = "nördlich"
     (tmp_path / "run" / "clients.json").write_text(json.dumps(clients))
-    assert load_run(tmp_path / "run").client_names[1] == "north"
+    named = load_run(tmp_path / "run")
+    assert named.client_names[1] == "nördlich"
+    without = replace(named, config={**named.config, "selection": {**named.config["selection"], "barred": [1]}})
+    assert [group.label for group in group_runs([named, without])] == ["base", 'barred=["nördlich"]']
