@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import forked
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,7 +57,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def processor_seconds() -> float:
     """Of this process and of those that it started and waited for."""
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + forked.spent
 
 
 @pytest.fixture(autouse=True)

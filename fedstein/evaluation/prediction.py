@@ -52,7 +52,14 @@ class Prediction:
         return self.log_probs.argmax(axis=1)
 
     def correct(self, y: NDArray[Any]) -> NDArray[np.bool_]:
-        """Classification: whether the class of each row is the true one. A prediction that is NaN is wrong."""
+        """Classification: whether the class of each row is the true one. A prediction that is NaN is wrong.
+
+        Args:
+            y: The true labels, rows.
+
+        Returns:
+            One truth value for each row.
+        """
         return (self.label == y) & ~np.isnan(self.confidence)
 
     @cached_property

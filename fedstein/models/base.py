@@ -135,7 +135,14 @@ class Model(NamedTuple):
         return self.likelihood or ("categorical" if self.task == "classification" else "other")
 
     def split(self, particles: Array) -> Blocks:
-        """Divide N x d particles into blocks."""
+        """Divide N x d particles into blocks.
+
+        Args:
+            particles: N x d.
+
+        Returns:
+            The blocks, with the widths of the model.
+        """
         return split(particles, self.widths)
 
     def prior_score(self, blocks: Blocks) -> Blocks:
@@ -231,6 +238,9 @@ def split(particles: Array, widths: tuple[int, ...]) -> Blocks:
     Args:
         particles: N x d.
         widths: The widths of the blocks.
+
+    Returns:
+        The blocks, N x width each.
     """
     # Without the barrier, XLA would slice the particles again inside every product.
     return jax.lax.optimization_barrier(cut(particles, widths))
@@ -243,7 +253,14 @@ def cut(particles: Array, widths: tuple[int, ...]) -> Blocks:
 
 
 def join(blocks: Blocks) -> Array:
-    """Concatenate blocks to N x d."""
+    """Concatenate blocks to N x d.
+
+    Args:
+        blocks: N x width each.
+
+    Returns:
+        N x d.
+    """
     return jnp.concatenate(blocks, axis=1)
 
 

@@ -112,12 +112,26 @@ class Run:
         return value
 
     def per_round(self, key: str) -> float | None:
-        """Return the mean of a number over the rounds that have it, or None."""
+        """Return the mean of a number over the rounds that have it, or None.
+
+        Args:
+            key: The name of the number in ``rounds.jsonl``.
+
+        Returns:
+            The mean, or None where no round has it.
+        """
         values = [line[key] for line in self.rounds if line.get(key) is not None]
         return sum(values) / len(values) if values else None
 
     def gradients_per_round(self, part: str) -> float | None:
-        """Return the mean number of rows x particles differentiated in a round for `train`, `site` or `report`."""
+        """Return the mean number of rows x particles differentiated in a round for `train`, `site` or `report`.
+
+        Args:
+            part: ``"train"``, ``"site"`` or ``"report"``.
+
+        Returns:
+            The mean, or None where the run does not say.
+        """
         values = [(line.get("row_gradients") or {}).get(part) for line in self.rounds]
         known = [value for value in values if value is not None]
         return sum(known) / len(known) if known else None

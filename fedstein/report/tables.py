@@ -102,6 +102,9 @@ def table(rows: Sequence[Row]) -> Table:
 
     Args:
         rows: The rows of the report.
+
+    Returns:
+        The table.
     """
     groups = [row for row in rows if row["level"] == "group"]
     metric = leading_metric(groups)

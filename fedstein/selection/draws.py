@@ -60,6 +60,15 @@ def proportional(candidates: Sequence[int], indicators: Indicators, uniforms: np
     over those that reported. An exponential race (the smallest E_k / P_k first) gives the order of sequential draws
     without replacement in one sort; clients with P_k = 0 come after, in random order, those without a report last.
     No P_k is above ``most``.
+
+    Args:
+        candidates: The clients that were asked.
+        indicators: One number for each; None where no report counts.
+        uniforms: Uniform numbers, one for each candidate.
+        most: The largest probability that one client can have.
+
+    Returns:
+        The order in which clients are asked to train, and their probabilities.
     """
     weights, reported = weigh(indicators)
     probabilities = limited(weights / weights.sum(), reported, most)

@@ -26,13 +26,24 @@ def zeros(*scalars: str, **shapes: tuple[int, ...]) -> Callable[[str], Sums]:
     Args:
         *scalars: The names of the sums that are single numbers.
         **shapes: The shapes of the others by name.
+
+    Returns:
+        Task -> the sums before the first row.
     """
     named = {**dict.fromkeys(scalars, ()), **shapes}
     return lambda task: {name: np.zeros(shape) for name, shape in named.items()}
 
 
 def add(one: Mapping[str, Any], other: Mapping[str, Any]) -> Sums:
-    """The ``merge`` of sums that add up."""
+    """The ``merge`` of sums that add up.
+
+    Args:
+        one: Sums by name.
+        other: Sums with the same names.
+
+    Returns:
+        Their sums by name.
+    """
     return {name: one[name] + np.asarray(other[name], np.float64) for name in one}
 
 
@@ -42,7 +53,14 @@ def no_objection(sums: Mapping[str, Any]) -> str:
 
 
 def are_counts(*arrays: ArrayLike) -> bool:
-    """Whether these are whole numbers from 0 on, small enough to be exact."""
+    """Whether these are whole numbers from 0 on, small enough to be exact.
+
+    Args:
+        *arrays: The arrays to look at.
+
+    Returns:
+        True where all of them are counts.
+    """
     each = [np.atleast_1d(np.asarray(array)) for array in arrays]
     return all(bool(((count >= 0) & (count == np.floor(count)) & (count < 2**53)).all()) for count in each)
 

@@ -69,6 +69,9 @@ def choose_metrics(extra: Iterable[str] = ()) -> tuple[Metric, ...]:
 def check_metrics(metrics: Sequence[Metric]) -> None:
     """Raise unless these metrics can be worked out together.
 
+    Args:
+        metrics: The metrics of a run.
+
     Raises:
         InputError: As ``choose_metrics`` says.
     """
@@ -95,5 +98,12 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
 
 
 def no_values(metrics: Sequence[Metric] = BUILT_IN) -> Metrics:
-    """What a round that was not evaluated says: every metric is None."""
+    """What a round that was not evaluated says: every metric is None.
+
+    Args:
+        metrics: The metrics of the run.
+
+    Returns:
+        None for every metric, by name.
+    """
     return {metric.name: None for metric in metrics}

@@ -34,7 +34,15 @@ def no_sums(task: str, metrics: Sequence[Metric] = BUILT_IN) -> Sums:
 
 
 def sum_shapes(task: str, metrics: Sequence[Metric] = BUILT_IN) -> dict[str, tuple[tuple[int, ...], str]]:
-    """{name: (shape, dtype)} of a client's sums."""
+    """{name: (shape, dtype)} of a client's sums.
+
+    Args:
+        task: ``"classification"`` or ``"regression"``.
+        metrics: The metrics of the run.
+
+    Returns:
+        The shape and the type of each sum by name.
+    """
     return {name: (array.shape, str(array.dtype)) for name, array in no_sums(task, metrics).items()}
 
 

@@ -11,7 +11,15 @@ from fedstein.evaluation.metrics.registry import NAMES
 
 
 def evaluated(line: Mapping[str, Any], names: Sequence[str] = NAMES) -> bool:
-    """Whether a line of rounds.jsonl carries any of the named metrics."""
+    """Whether a line of rounds.jsonl carries any of the named metrics.
+
+    Args:
+        line: The line.
+        names: The names of the metrics.
+
+    Returns:
+        True where at least one of them has a value.
+    """
     return any(line.get(metric) is not None for metric in names)
 
 

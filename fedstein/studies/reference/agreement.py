@@ -23,7 +23,15 @@ Floats = NDArray[np.float64]
 
 
 def central_interval(points: np.ndarray, level: float = LEVEL) -> Floats:
-    """Compute the central interval of each parameter, d x 2."""
+    """Compute the central interval of each parameter, d x 2.
+
+    Args:
+        points: Draws or particles, N x d.
+        level: The probability that an interval holds.
+
+    Returns:
+        The lower and the upper end of each interval, d x 2.
+    """
     tail = (1 - level) / 2
     return np.asarray(np.quantile(np.asarray(points, np.float64), (tail, 1 - tail), axis=0).T)
 

@@ -23,6 +23,9 @@ def mean_offsets(particles: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.
         particles: N x d.
         mean: The posterior means, d.
         sd: The posterior standard deviations, d.
+
+    Returns:
+        The offsets, d.
     """
     return (np.mean(particles, axis=0, dtype=np.float64) - mean) / sd
 
@@ -33,6 +36,9 @@ def sd_ratios(particles: np.ndarray, sd: np.ndarray) -> np.ndarray:
     Args:
         particles: N x d.
         sd: The posterior standard deviations, d.
+
+    Returns:
+        The ratios, d.
     """
     return np.std(particles, axis=0, ddof=1, dtype=np.float64) / sd
 
@@ -43,6 +49,9 @@ def ksd_to(target: Pooled, particles: np.ndarray) -> float:
     Args:
         target: The posterior.
         particles: N x d.
+
+    Returns:
+        The KSD, a squared norm.
     """
     particles = np.asarray(particles, np.float64)
     with jax.enable_x64(True):

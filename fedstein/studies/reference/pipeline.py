@@ -54,6 +54,9 @@ def open_finished(path: Path) -> Finished:
     Args:
         path: The run folder.
 
+    Returns:
+        The run, with its particles and rows.
+
     Raises:
         InputError: If the run is not finished, or its rows cannot be pooled.
     """
@@ -71,6 +74,9 @@ def group_runs(runs: Sequence[Finished], sampler: Sampler) -> list[Group]:
     Args:
         runs: The runs.
         sampler: The settings of NUTS, which are part of the fingerprint of a group.
+
+    Returns:
+        The groups.
 
     Raises:
         InputError: If the data has changed since a run, or its particles cannot be compared.
@@ -175,6 +181,9 @@ def sample_posterior(group: Group, sampler: Sampler, on_progress: Callable[[floa
         group: The group of runs.
         sampler: The settings of NUTS.
         on_progress: Called with the share of the work that is done.
+
+    Returns:
+        The moments, intervals and draws of the posterior.
     """
     return keep(*sample(group.target, sampler, on_progress))
 

@@ -256,7 +256,14 @@ class Job:
         return self.rounds * WEIGHT[self.setting] * VARIANTS[self.variant].weight + 3
 
     def config(self, threads: int) -> dict[str, Any]:
-        """Return the config before defaults: the paper's settings, with L = L' = 10 and alpha = 1."""
+        """Return the config before defaults: the paper's settings, with L = L' = 10 and alpha = 1.
+
+        Args:
+            threads: Threads of the computation.
+
+        Returns:
+            The config as nested dicts.
+        """
         setting = SETTINGS[self.setting]
         name = setting.data["name"] + ("-full" if self.full else "")
         variant = VARIANTS[self.variant]
@@ -293,15 +300,37 @@ class Plan:
     curves: dict[tuple[str, str, str], tuple[Job, ...]]  # (figure, setting, variant) -> one job for each seed
 
     def panels(self, figure: str) -> list[str]:
-        """Return the panels of a figure in this plan."""
+        """Return the panels of a figure in this plan.
+
+        Args:
+            figure: The name of the figure.
+
+        Returns:
+            The names of its panels.
+        """
         return list(dict.fromkeys(panel for name, panel, _ in self.curves if name == figure))
 
     def variants(self, figure: str, panel: str) -> list[str]:
-        """Return the curves of a panel in this plan."""
+        """Return the curves of a panel in this plan.
+
+        Args:
+            figure: The name of the figure.
+            panel: The name of the panel.
+
+        Returns:
+            The names of its curves.
+        """
         return [variant for name, setting, variant in self.curves if (name, setting) == (figure, panel)]
 
     def drawn(self, jobs: Container[Job]) -> Plan:
-        """Return the plan with those of its jobs only that are among ``jobs``, without curves that have none."""
+        """Return the plan with those of its jobs only that are among ``jobs``, without curves that have none.
+
+        Args:
+            jobs: The jobs to keep.
+
+        Returns:
+            The smaller plan.
+        """
         kept = {key: tuple(job for job in own if job in jobs) for key, own in self.curves.items()}
         curves = {key: own for key, own in kept.items() if own}
         return Plan(tuple(name for name in self.figures if any(key[0] == name for key in curves)), curves)
