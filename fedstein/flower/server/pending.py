@@ -35,9 +35,9 @@ class Pending:
         self.told: set[str] = set()  # problems that are in the log already
 
 
-def alike(entries: Sequence[Pending]) -> list[list[Pending]]:
-    """Group clients that get the same arrays. A site that is sent back goes to its owner alone."""
+def alike(entries: Sequence[Pending], apart: bool = False) -> list[list[Pending]]:
+    """Group clients that get the same arrays. A site that is sent back goes to its owner alone; ``apart``: so does all."""
     groups: dict[Any, list[Pending]] = {}
     for entry in entries:
-        groups.setdefault((entry.setup, entry.whole, entry.client if entry.restore else -1), []).append(entry)
+        groups.setdefault((entry.setup, entry.whole, entry.client if entry.restore or apart else -1), []).append(entry)
     return list(groups.values())

@@ -116,6 +116,8 @@ class Requests:
         cached_receipt: str = "",
         need_one: bool = False,
         check: ClientCheck | None = None,
+        own: Mapping[int, Arrays] | None = None,
+        extra: Head | None = None,
     ) -> Outcome:
         """Send a request to several clients, collect their replies, and send it again where it came to nothing.
 
@@ -131,6 +133,8 @@ class Requests:
             cached_receipt: The digest of ``cached``, by which clients find what they hold.
             need_one: Whether to wait for at least one reply although ``on_missing`` is ``"proceed"``.
             check: Says what is wrong with a reply of the right form; without it every number must be finite.
+            own: Arrays that go to one client each, beside those that go to all.
+            extra: Further entries of the head.
 
         Returns:
             Every client's reply, or why there is none.
@@ -150,8 +154,9 @@ class Requests:
             due = [entry for entry in waiting.values() if self._due(entry, now, timeout, size)]
             for entry in due:
                 entry.setup |= bool(self.setup) and entry.client not in self.set_up
-            for group in alike(due):
-                self._send(kind, number, group, arrays, cached or {}, cached_receipt, timeout)
+            for group in alike(due, apart=own is not None):
+                whole = {**arrays, **own[group[0].client]} if own is not None else arrays
+                self._send(kind, number, group, whole, cached or {}, cached_receipt, timeout, extra or {})
             if self._collect(kind, number, waiting, expected, check, outcome):
                 progress = time.monotonic()
                 continue
@@ -230,6 +235,7 @@ class Requests:
         cached: Arrays,
         cached_receipt: str,
         timeout: float,
+        extra: Head,
     ) -> None:
         first = group[0]
         sent = {**{HELD + name: array for name, array in cached.items()}, **arrays} if first.whole else arrays
@@ -253,6 +259,7 @@ class Requests:
                 "setup": self.setup_receipt,
                 "held": "" if first.whole else cached_receipt,
                 "config": self.config,
+                **extra,
             }
             entry.node = self.membership.where[entry.client]
             envelopes.append((entry.node, head))

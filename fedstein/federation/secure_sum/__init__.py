@@ -1,0 +1,7 @@
+"""Sums over clients that the server sees only as sums: secure aggregation after Bonawitz et al. (2017).
+
+``fixed_point`` makes numbers whole, ``shamir`` shares secrets, ``masks`` agrees on keys and draws masks; ``member`` is
+what a client does in each of the four phases, and ``collector`` what the server does. docs/privacy.md has the threat
+model. Keys and masks come from the operating system and not from the seed of the run, which the server knows; the sum
+does not depend on them.
+"""
