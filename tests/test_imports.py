@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     HELPERS,
     ("stein",),
     ("models", "data"),
+    ("privacy",),
     ("evaluation", "inference"),
     ("selection",),
     ("federation",),

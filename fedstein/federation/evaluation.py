@@ -28,6 +28,7 @@ class Reading(NamedTuple):
     bytes_down: int = 0
     bytes_up: int = 0
     measured: Sequence[Metric] = BUILT_IN  # what the sums are for
+    together: Sequence[int] | None = None  # who is in the sums, where no client's own are known
 
     @property
     def metrics(self) -> Metrics:
@@ -44,7 +45,8 @@ class Reading(NamedTuple):
         """How many rows the clients evaluated, who is missing and what it cost; None where the server evaluates."""
         if not self.asked:
             return None
-        missing = [client for client in self.asked if client not in self.clients]
+        known = self.clients if self.together is None else self.together
+        missing = [client for client in self.asked if client not in known]
         cost = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
         return {"rows": int(self.sums["rows"]), "missing": missing, **cost}
 
@@ -54,7 +56,7 @@ class Reading(NamedTuple):
         return {**self.metrics, **({"evaluation": self.evaluation} if self.asked else {})}
 
     def by_client(self, infos: Sequence[ClientInfo]) -> list[dict[str, Any]]:
-        """Id, name, held-out rows and metrics of each client that was asked; None where it did not answer."""
+        """Id, name, held-out rows and metrics of each client that was asked; None where they are not known."""
         silent: dict[str, Any] = {"rows": None, **metrics.no_values(self.measured)}
         entries = []
         for info in infos:
@@ -104,6 +106,12 @@ class ClientEvaluation:
 
     def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Reading:
         asked = [info.id for info in self.engine.clients if info.id not in self.barred]
+        down = len(asked) * size_of({"particles": particles})
+        together = getattr(self.engine, "evaluate_together", lambda *arguments: None)
+        if (answer := together(round_index, particles, asked, sites)) is not None:
+            sums, inside = answer
+            up = 2 * size_of(sums) * len(inside)  # fixed point takes 16 bytes a number
+            return Reading(sums, self.target_scale, {}, asked, down, up, self.metrics, inside)
         found = self.engine.evaluate(round_index, particles, asked, sites)
         replies = {client: found[client] for client in asked if client in found}  # the order of the sum is fixed
         return Reading(
@@ -111,7 +119,7 @@ class ClientEvaluation:
             target_scale=self.target_scale,
             clients=replies,
             asked=asked,
-            bytes_down=len(asked) * size_of({"particles": particles}),
+            bytes_down=down,
             bytes_up=sum(size_of(sums) for sums in replies.values()),
             measured=self.metrics,
         )

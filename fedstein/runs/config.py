@@ -41,8 +41,9 @@ class Config(Sections):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; keys without a value are left out."""
-        return self.model_dump(exclude_none=True)
+        """Plain values; keys without a value are left out, and ``[privacy]`` where it is the default."""
+        usual = self.privacy == type(self.privacy).model_validate({})
+        return self.model_dump(exclude_none=True, exclude={"privacy"} if usual else None)
 
     def to_toml(self) -> str:
         """The text of ``config.toml``."""

@@ -20,6 +20,7 @@ from fedstein.registry import unknown_name
 from fedstein.runs.draft import Draft
 from fedstein.runs.schema import TOP, Sections
 from fedstein.runs.sections import CUSTOM, FAMILIES, SECTIONS, all_classes, all_keys, find_kind, loaded_kinds
+from fedstein.runs.secure_checks import check_sums
 from fedstein.runs.values import complaint, literal_choices
 from fedstein.selection import ReportingSettings
 from fedstein.stein import KERNELS
@@ -110,6 +111,7 @@ def check_fit(config: Sections) -> None:
         _check_sites,
         _check_model,
         _check_evaluation,
+        check_sums,
     ):
         check(config)
 

@@ -12,6 +12,7 @@ from fedstein.federation.engine import EngineSettings
 from fedstein.inference.methods import MethodSettings
 from fedstein.inference.sites import SiteSettings
 from fedstein.models import ModelSettings
+from fedstein.privacy.settings import PrivacySettings
 from fedstein.runs.sections import SECTIONS, CheckpointSettings, DataSettings, EvaluateSettings, make_section
 from fedstein.selection import SelectionSettings
 from fedstein.settings import Positive, Settings
@@ -36,6 +37,7 @@ class Sections(Settings):
     channel: ChannelSettings = ChannelSettings.model_validate({})  # folders from before there was one do not name it
     evaluate: EvaluateSettings
     checkpoint: CheckpointSettings
+    privacy: PrivacySettings = PrivacySettings.model_validate({})  # folders of runs that are not private do not name it
 
     @field_validator(*SECTIONS, mode="before")
     @classmethod

@@ -19,6 +19,7 @@ from fedstein.federation.engine import ENGINES
 from fedstein.inference.methods import METHODS
 from fedstein.inference.sites import SITES
 from fedstein.models import MODELS, ModelSettings
+from fedstein.privacy.settings import PrivacySettings
 from fedstein.registry import Registry, unknown_name
 from fedstein.runs.values import literal_choices, sentence
 from fedstein.selection import SCHEMES
@@ -127,8 +128,16 @@ PLAIN: dict[str, type[Settings]] = {
     "channel": ChannelSettings,
     "evaluate": EvaluateSettings,
     "checkpoint": CheckpointSettings,
+    "privacy": PrivacySettings,
 }
-SECTIONS = ("data", *FAMILIES, "channel", "evaluate", "checkpoint")  # in the order in which a config is written
+SECTIONS = (
+    "data",
+    *FAMILIES,
+    "channel",
+    "evaluate",
+    "checkpoint",
+    "privacy",
+)  # in the order in which a config is written
 
 
 def kinds(section: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from conftest import BLR, BNN, events, in_process, lines, settings
 from real import DIAGONAL, EIGEN, LONG, NAMES, PARTICLES, SLOW, Scene, play_on, robin, start_fleet
 
+from fedstein.federation.secure_sum.wire import PHASES
 from fedstein.flower.launch.processes import EXEC, Fleet
 from fedstein.flower.node.policy import make_policy, policy_text
 from fedstein.runs.config import resolve
@@ -206,3 +208,22 @@ def test_a_node_refuses_what_its_policy_does_not_allow_and_both_ends_say_so(scen
         assert words in scene.fleet.log("clinic")
     finally:
         scene.fleet.kill_node("clinic")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_node_that_is_killed_in_any_phase_of_a_secure_sum(phase: str, scene: Scene, tmp_path: Path) -> None:
+    """All three are needed. The node that dies has its keys on its disk, and the sum is that of all held-out rows."""
+    raw = robin(BLR, rounds=1, evaluate={"where": "clients"})
+    scene.submit({**raw, "privacy": {"sums": "secure"}})
+    began = re.compile(rf"fedstein: secure {phase}, round 1\b")
+    scene.until(lambda: began.search(scene.fleet.log("client-1")[scene.logged["client-1"] :]), f"phase {phase}")
+    scene.fleet.kill_node("client-1")
+    scene.fleet.restart_node("client-1", wait=False)
+    (found,), (plain,) = scene.finish(), lines(in_process(raw, tmp_path / "whole"))
+    assert found["evaluation"]["missing"] == []
+    assert found["evaluation"]["rows"] == plain["evaluation"]["rows"]
+    assert found["accuracy"] == plain["accuracy"]
+    assert found["nll"] == pytest.approx(plain["nll"], rel=1e-12)
+    said = [entry["clients"] for entry in events(scene.out) if entry["event"] == "secure sum"]
+    assert said
+    assert all(clients == [0, 1, 2] for clients in said)

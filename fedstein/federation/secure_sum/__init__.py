@@ -5,3 +5,7 @@ what a client does in each of the four phases, and ``collector`` what the server
 model. Keys and masks come from the operating system and not from the seed of the run, which the server knows; the sum
 does not depend on them.
 """
+
+from __future__ import annotations
+
+LEAST = 3  # clients of a sum: with two, each finds the other's summand

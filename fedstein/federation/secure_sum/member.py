@@ -20,11 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstein.errors import FedsteinError
-from fedstein.federation.secure_sum import shamir
+from fedstein.federation.secure_sum import LEAST, shamir
 from fedstein.federation.secure_sum.fixed_point import Words, add, subtract
 from fedstein.federation.secure_sum.masks import Forged, agree, derive, mask, new_key, public_of, seal, unseal
-
-LEAST = 3  # clients of a sum: with two, each finds the other's summand
 
 
 class Misuse(FedsteinError):

@@ -40,12 +40,14 @@ from fedstein.flower.messages import (
 from fedstein.flower.node.columns import columns
 from fedstein.flower.node.policy import check_request, refuse_small
 from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
+from fedstein.flower.node.secure import answer_phase
 from fedstein.flower.node.store import Kept, OutOfSync, Store
 from fedstein.inference.sites.base import Arrays
 from fedstein.registry import only_plugins
 from fedstein.runs.build import build_model, program_in
 from fedstein.runs.config import Config, whole_config
 from fedstein.runs.jax_setup import use_device
+from fedstein.runs.secure_checks import summed_by, sums_are_secure
 
 BASIS = ("u", "v", "t")  # the set-up arrays that are the rotation of the inputs
 
@@ -110,6 +112,8 @@ def answer(request: Envelope, node: Node) -> tuple[Head, Arrays]:
     config = read_config(value(head, "config", str), node.plugins)
     if node.policy is not None:
         check_request(node.policy, kind, config)
+    if sums_are_secure(config) and kind in (*SUMMANDS, "columns"):
+        raise InvalidMessage(f"the run's config has privacy.sums = 'secure': {kind!r} is not sent as it is")
     use_device(config.engine.device)
     return HANDLERS[kind](request, config, node)
 
@@ -319,10 +323,23 @@ def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     return {}, plain(program.weigh(received, program.shard(rows.share.x, rows.share.y)))
 
 
+def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """One phase of a secure sum of what ``scale``, ``sums`` or ``evaluate`` would send."""
+    of = value(request.head, "of", str)
+    if not sums_are_secure(config) or of not in summed_by(config):
+        raise InvalidMessage(f"the run's config asks for no secure sum of {of!r:.40}")
+
+    def compute(asked: Envelope) -> Arrays:
+        return SUMMANDS[of](asked, config, node)[1]
+
+    return {}, answer_phase(request, open_store(request, node), compute)
+
+
 def plain(arrays: Arrays) -> Arrays:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
+SUMMANDS = {"scale": scale, "sums": sums, "evaluate": evaluate}  # what the server only adds up
 HANDLERS: dict[str, Callable[[Envelope, Config, Node], tuple[Head, Arrays]]] = {
     "hello": hello,
     "columns": columns,
@@ -334,4 +351,5 @@ HANDLERS: dict[str, Callable[[Envelope, Config, Node], tuple[Head, Arrays]]] = {
     "expand": expand,
     "nodes": expand_nodes,
     "weigh": weigh,
+    "secure": secure,
 }

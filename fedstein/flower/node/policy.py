@@ -30,6 +30,7 @@ from fedstein.registry import Registry
 from fedstein.runs.build import structure_of
 from fedstein.runs.config import Config
 from fedstein.runs.sections import find_kind
+from fedstein.runs.secure_checks import summed_by, sums_are_secure
 from fedstein.runs.values import sentence
 from fedstein.selection import SCHEMES
 from fedstein.settings import Positive, PositiveFloat, Settings
@@ -135,6 +136,8 @@ def messages_of(config: Config) -> tuple[str, ...]:
         "evaluate": config.evaluate.where == "clients",
         **dict.fromkeys(("expand", "nodes", "weigh"), getattr(config.sites, "expand", "mean") == "variational"),
     }
+    if sums_are_secure(config):
+        asked |= {**dict.fromkeys(summed_by(config), False), "secure": True}
     return tuple(kind for kind, wanted in asked.items() if wanted)
 
 
@@ -166,7 +169,7 @@ def make_policy(config: Config, least_rows: int = LEAST_ROWS) -> Policy:
         "least_rows": least_rows,
     }
     if privacy.get("kind", "none") != "none" or privacy.get("sums", "plain") != "plain":
-        wanted = ("kind", "epsilon", "delta", "sums")
+        wanted = ("sums",) if privacy.get("kind", "none") == "none" else ("kind", "epsilon", "delta", "sums")
         found["privacy"] = {"kind": "none", **{key: privacy[key] for key in wanted if privacy.get(key) is not None}}
     policy = Policy.model_validate(found)
     refuse_few_rows(policy, config)

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from fedstein.federation.secure_sum import shamir
-from fedstein.federation.secure_sum.fixed_point import Words
 from fedstein.federation.secure_sum.member import Member, Misuse, begin, mask_input, publics_of, share, unmask
 from fedstein.federation.secure_sum.wire import (
     PHASES,
@@ -30,18 +29,16 @@ from fedstein.files import write_bytes
 from fedstein.flower.messages import SETUP, Envelope, Head, InvalidMessage, along, value
 from fedstein.flower.node.store import Store
 from fedstein.inference.sites.base import Arrays
-from fedstein.runs.config import Config
 
 OF = "of/"  # prefix of the arrays that the summand is computed from
 STATE = "secure-sum.json"
 
 
-def answer_phase(request: Envelope, config: Config, store: Store, compute: Callable[[Envelope], Arrays]) -> Arrays:
+def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope], Arrays]) -> Arrays:
     """Answer one phase of a secure sum.
 
     Args:
         request: What the server sent.
-        config: The config of the run.
         store: The node's state of the run.
         compute: Computes the summand from the request that would be its plain one.
 

@@ -108,7 +108,8 @@ class TaskRunner:
 
     def _answer(self, message: Message, node_config: dict[str, object]) -> Message:
         request = from_record(message.content)
-        what = f"{request.head.get('kind')}, round {request.head.get('round')}"
+        phase = f" {request.head['phase']}" if "phase" in request.head else ""
+        what = f"{request.head.get('kind')}{phase}, round {request.head.get('round')}"
         log(INFO, "fedstein: %s", what)
         began = time.monotonic()
         with self._computing:

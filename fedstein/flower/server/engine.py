@@ -16,13 +16,16 @@ import numpy as np
 
 from fedstein.data.shard import Shard
 from fedstein.errors import InputError
-from fedstein.evaluation.metrics import Sums, implausible_sums, sum_shapes
+from fedstein.evaluation.metrics import Sums, implausible_sums, no_sums, sum_shapes
+from fedstein.evaluation.metrics.base import add
 from fedstein.federation.channel import EVERYBODY, Wire
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import ClientInfo, Trained
+from fedstein.federation.secure_sum.collector import TooFew
 from fedstein.federation.site_table import SiteTable
 from fedstein.flower.messages import DTYPES, InvalidMessage, Shapes, check_arrays, digest, shapes_of, value
 from fedstein.flower.server.requests import Outcome, Requests
+from fedstein.flower.server.secure_sums import secure_total
 from fedstein.inference.methods.base import Training
 from fedstein.inference.natural import (
     expansion_request,
@@ -39,14 +42,21 @@ class FlowerEngine:
 
     remote = True
 
-    def __init__(self, requests: Requests, program: ClientProgram, inputs: int):
+    def __init__(self, requests: Requests, program: ClientProgram, inputs: int, secure: bool = False):
         """
         Args:
             requests: How messages reach clients.
             program: What clients compute; the server uses it for the shapes of their replies.
             inputs: The number of columns of a client's rows.
+            secure: Whether evaluations are secure sums.
+
+        Raises:
+            InputError: A codec writes arrays that cannot travel, or sums of a metric cannot be secure.
         """
         self.requests, self.program = requests, program
+        self.secure = secure
+        if secure and (odd := [metric.name for metric in program.metrics if metric.merge is not add]):
+            raise InputError(f"privacy.sums = 'secure' adds sums up, and {odd[0]!r} merges them in another way")
         self.bad: dict[int, int] = {}  # bad replies of each client since it was last left out
         self.until: dict[int, int] = {}  # the last round that a client is left out of
         self._receipts: dict[int, str] = {}
@@ -141,6 +151,25 @@ class FlowerEngine:
         )
         self._count(round_index, found._replace(missing={}))  # who is missing is with the evaluation itself
         return {client: found.replies[client].arrays for client in clients if client in found.replies}
+
+    def evaluate_together(
+        self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable
+    ) -> tuple[Sums, list[int]] | None:
+        """The sums over all clients' held-out rows and who is in them; None where each client sends its own."""
+        if not self.secure:
+            return None
+        self.requests.sites = sites
+        asked = [client for client in clients if self.until.get(client, 0) < round_index]
+        given = {"particles": np.asarray(particles)}
+        try:
+            sums, inside = secure_total(self.requests, "evaluate", round_index, asked, given, self._sum_shapes)
+        except TooFew as error:
+            self.requests.events.note("no evaluation", number=round_index, reason=str(error))
+            return no_sums(self.program.model.task, self.program.metrics), []
+        if problem := implausible_sums(sums, self.program.metrics):
+            self.requests.events.note("no evaluation", number=round_index, reason=problem)
+            return no_sums(self.program.model.task, self.program.metrics), []
+        return sums, inside
 
     def expand(
         self, round_index: int, mean: Any, covariance: Any, clients: Sequence[int], sites: SiteTable

@@ -16,11 +16,13 @@ from fedstein.data.scaling import add, mean_from, scale_from, sum_shapes
 from fedstein.errors import InputError
 from fedstein.federation.engine import FlowerEngineSettings
 from fedstein.files import disk_errors, read_json, write_json
+from fedstein.flower.messages import Shapes
 from fedstein.flower.server.columns import find_columns
 from fedstein.flower.server.engine import FlowerEngine
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.membership import Membership
 from fedstein.flower.server.requests import Requests
+from fedstein.flower.server.secure_sums import secure_total
 from fedstein.flower.server.transport import Transport
 from fedstein.inference.methods import METHODS
 from fedstein.inference.sites.base import Arrays
@@ -31,6 +33,7 @@ from fedstein.runs.config import Config, resolve
 from fedstein.runs.federate import Federation, PreparedRun, facts_of, load_dataset, refuse_no_inputs
 from fedstein.runs.folder import RunFolder, refuse_used
 from fedstein.runs.jax_setup import start_jax
+from fedstein.runs.secure_checks import sums_are_secure
 from fedstein.runs.suitability import refuse_cut
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -192,7 +195,7 @@ def prepare_over(
         basis = basis or federated_basis(requests, config, model, inputs)
         requests.use_setup({**requests.setup, **{name: np.asarray(array) for name, array in basis.items()}}, known)
     program = program_in(config, model, basis)
-    engine = FlowerEngine(requests, program, inputs)
+    engine = FlowerEngine(requests, program, inputs, secure=sums_are_secure(config))
     evaluation = build_evaluation(config, program.model, engine, dataset)
     federation = Federation(program.model, program, engine, basis)
     context = round_context(config, program, engine, evaluation)
@@ -220,6 +223,10 @@ def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset)
         FedsteinError: No client answered.
     """
     present, (first, second) = taking_part(requests, config), sum_shapes(len(dataset.feature_names), dataset.task)
+    if sums_are_secure(config):
+        total, inside = secure_total(requests, "scale", 0, present, {}, first)
+        again, _ = secure_total(requests, "scale", 0, inside, mean_from(total), second)
+        return scale_from(about_means(total, again), again)
     while True:
         before = requests.summands("scale", present, {}, first)
         total = add(before.values())
@@ -227,6 +234,18 @@ def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset)
         if len(after) == len(before):
             return scale_from(total, add(after.values()))
         present = list(after)  # both passes must be over the same rows
+
+
+def about_means(total: Arrays, again: Arrays) -> Arrays:
+    """The first sums as those of the second pass's rows would be, with the means that the second pass was about.
+
+    A client may have dropped out in between. The formulas hold for any point that distances are measured from. So the
+    first pass is not asked again: two sums that differ by one client would show that client's own.
+    """
+    means, count = mean_from(total), again["count"]
+    named = {"sum": "mean", "target_sum": "target_mean"}
+    sums = {name: means[named[name]] * count if name in named else array for name, array in total.items()}
+    return {**sums, "count": count}
 
 
 def scaling_arrays(dataset: data.Dataset) -> Arrays:
@@ -258,6 +277,9 @@ def federated_basis(requests: Requests, config: Config, model: Model, inputs: in
     def total(probe: np.ndarray | None) -> np.ndarray:
         shape = (width, width if probe is None else probe.shape[1])
         arrays = {} if probe is None else {"probe": probe}
+        if sums_are_secure(config):
+            form: Shapes = {"moments": (shape, "float64")}
+            return secure_total(requests, "sums", 0, present, arrays, form)[0]["moments"]
         return add(requests.summands("sums", present, arrays, {"moments": (shape, "float64")}).values())["moments"]
 
     return find_basis(total, width, getattr(config.sites, "rank", 0) or 0, config.seed)

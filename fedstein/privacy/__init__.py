@@ -1,0 +1,1 @@
+"""What a run protects: the keys of ``[privacy]``."""

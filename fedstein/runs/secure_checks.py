@@ -1,0 +1,57 @@
+"""What a run with secure sums needs, and which of its sums are secure."""
+
+from __future__ import annotations
+
+from fedstein.data import is_open
+from fedstein.errors import InputError
+from fedstein.federation.secure_sum import LEAST
+from fedstein.runs.schema import Sections
+
+SUMMED = ("scale", "sums", "evaluate")  # requests whose replies the server only adds up
+
+
+def summed_by(config: Sections) -> tuple[str, ...]:
+    """The requests of a run on Flower whose replies the server only adds up."""
+    asked = {
+        "scale": config.data.name == "nodes" and bool(config.data.standardize),
+        "sums": getattr(config.sites, "structure", "") == "eigen",
+        "evaluate": config.evaluate.where == "clients",
+    }
+    return tuple(kind for kind in SUMMED if asked[kind])
+
+
+def sums_are_secure(config: Sections) -> bool:
+    """Whether these replies are masked, so that the server sees nothing but their sum."""
+    return config.privacy.sums == "secure"
+
+
+def check_sums(config: Sections) -> None:
+    """Refuse secure sums where they could not be had, or would have no use.
+
+    Args:
+        config: A config whose sections are valid each on its own.
+
+    Raises:
+        InputError: The message says what is in the way, and what to set.
+    """
+    if not sums_are_secure(config):
+        return
+    said, given = "privacy.sums = 'secure'", config.data
+    if config.engine.kind != "flower":
+        raise InputError(
+            f"{said} needs engine.kind = 'flower', got {config.engine.kind!r}: in one process there is nobody to hide "
+            "sums from; leave it out"
+        )
+    if given.name == "nodes" and is_open(given.categories, given.missing, given.fill):
+        raise InputError(
+            f"{said} sends no names and counts of categories: write data.categories with every name ({{}} if no column "
+            "has categories) and, with data.missing, data.fill"
+        )
+    clients = config.partition.clients - len(config.selection.barred or ())
+    if clients < LEAST:
+        raise InputError(f"{said} needs at least {LEAST} clients, got {clients}: with fewer a sum shows its parts")
+    if not summed_by(config):
+        raise InputError(
+            f"{said} has no use here: nothing of this run is a sum over clients (data.standardize on nodes, "
+            "sites.structure = 'eigen', evaluate.where = 'clients'); leave it out"
+        )
