@@ -36,7 +36,7 @@ class Pending:
 
 
 def alike(entries: Sequence[Pending], apart: bool = False) -> list[list[Pending]]:
-    """Group clients that get the same arrays. A site that is sent back goes to its owner alone; ``apart``: so does all."""
+    """Group clients that get the same arrays. ``apart``, or where a site is sent back, a client is a group of its own."""
     groups: dict[Any, list[Pending]] = {}
     for entry in entries:
         groups.setdefault((entry.setup, entry.whole, entry.client if entry.restore or apart else -1), []).append(entry)
