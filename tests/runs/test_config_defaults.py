@@ -25,6 +25,7 @@ LATER = {
     "evaluate.temperature",
     "partition.flip",
     "partition.order",
+    "selection.projection",
     "sites.expand",
 }
 

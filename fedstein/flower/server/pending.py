@@ -36,7 +36,7 @@ class Pending:
 
 
 def alike(entries: Sequence[Pending], apart: bool = False) -> list[list[Pending]]:
-    """Group clients that get the same arrays. ``apart``, or where a site is sent back, a client is a group of its own."""
+    """Group clients that get the same arrays. ``apart``, or where its site is sent back, each is a group alone."""
     groups: dict[Any, list[Pending]] = {}
     for entry in entries:
         groups.setdefault((entry.setup, entry.whole, entry.client if entry.restore or apart else -1), []).append(entry)
