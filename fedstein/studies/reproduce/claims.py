@@ -184,6 +184,8 @@ def judge_values(
 def correct(verdicts: Sequence[Verdict], looks: int = 1) -> list[Verdict]:
     """Decide the verdicts of one page together.
 
+    A comparison with one seed has no test, whatever its value, so it is not among those corrected for.
+
     Args:
         verdicts: The verdicts.
         looks: As in ``evidence.decide``.
@@ -191,8 +193,9 @@ def correct(verdicts: Sequence[Verdict], looks: int = 1) -> list[Verdict]:
     Returns:
         The verdicts, with those decided that the correction lets.
     """
-    found = decide([verdict.levels for verdict in verdicts], looks=looks)
-    return [verdict._replace(found=what) for verdict, what in zip(verdicts, found, strict=True)]
+    tested = [verdict for verdict in verdicts if verdict.seeds > 1]
+    found = iter(decide([verdict.levels for verdict in tested], looks=looks))
+    return [verdict._replace(found=next(found) if verdict.seeds > 1 else "") for verdict in verdicts]
 
 
 def measured(claim: Claim, runs: Sequence[Run], others: Sequence[Run]) -> dict[int, float]:

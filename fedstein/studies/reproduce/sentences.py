@@ -198,7 +198,7 @@ def sentences_page(
     Returns:
         The page.
     """
-    count = sum(len(found) for found in verdicts.values())
+    count = sum(verdict.seeds > 1 for found in verdicts.values() for verdict in found.values())
     lines = [
         "# Section IV, sentence by sentence",
         "",
@@ -209,9 +209,9 @@ def sentences_page(
         "periodicity (share of the curve's variance at the period of one pass over the clients). A cell has the two "
         "values, the effect in favour of the claim, its 95% interval over seeds "
         f"({RULES[rule]}), the seeds and the verdict. A mean that is shown to be within ±.005 (two one-sided tests) is "
-        f"*no difference that matters*. Verdicts have Holm's correction over all {count} comparisons of this page, "
-        "once for the tests of a difference and once for those of its absence, so that the probability of any wrong "
-        f"verdict on it is at most 5%{_of_looks(looks)}. Conditions are the order in which clients are numbered "
+        f"*no difference that matters*. Verdicts have Holm's correction over all {count} comparisons with several "
+        "seeds, once for the tests of a difference and once for those of its absence, so that the probability of any "
+        f"wrong verdict is at most 5%{_of_looks(looks)}. Conditions are the order in which clients are numbered "
         "(blocks: sorted by label, as the paper's oscillating round robin suggests; dealt: neighbours differ; "
         "shuffled: by the seed) and the KDE density.",
         "",

@@ -182,6 +182,8 @@ def test_the_correction_takes_verdicts_back_that_one_alone_would_give():
     assert correct([verdict])[0].word == "holds"
     assert correct([verdict._replace(effect=-0.1)])[0].word == "does not hold"
     assert [v.word for v in correct([verdict, verdict])] == ["undecided", "undecided"]
+    alone = verdict._replace(seeds=1, levels=Levels())
+    assert [v.word for v in correct([verdict, alone])] == ["holds", "undecided"], "one seed has no test to correct for"
     alike = verdict._replace(levels=Levels(0.5, 0.001))
     assert correct([alike])[0].word == "no difference that matters"
     assert correct([alike._replace(levels=Levels(0.001, 0.001))])[0].word == "no difference that matters"
