@@ -140,6 +140,19 @@ def write_lines(lines: Lines, path: Path) -> None:
         write_bytes(path, buffer.getvalue().encode())
 
 
+def add_lines(lines: Lines, path: Path) -> None:
+    """Add lines to a file, which keeps those of other commands that it has.
+
+    Args:
+        lines: The lines.
+        path: The file; it is made where there is none.
+
+    Raises:
+        InputError: It is no file of lines, or cannot be written.
+    """
+    write_lines(merge_lines(read_lines(path), lines) if path.exists() else lines, path)
+
+
 def without(jobs: Iterable[Job], lines: Lines) -> list[Job]:
     """Return the jobs that have no line yet."""
     return [job for job in jobs if key_of(job) not in lines]

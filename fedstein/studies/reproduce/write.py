@@ -18,7 +18,7 @@ from fedstein.studies.reproduce.claims import CLAIMS, MEASURES, WORDS, Verdict
 from fedstein.studies.reproduce.compare import comparison
 from fedstein.studies.reproduce.dependence import dependence_page, figure_panels
 from fedstein.studies.reproduce.plan import BEYOND, FIGURES, SETTINGS, Job, Plan
-from fedstein.studies.reproduce.run_lines import Lines, measure_runs, merge_lines, write_lines
+from fedstein.studies.reproduce.run_lines import Lines, add_lines, measure_runs, merge_lines
 from fedstein.studies.reproduce.sentences import Condition, judge_conditions, sentences_page
 from fedstein.studies.reproduce.variants import VARIANTS
 
@@ -54,7 +54,7 @@ def write_conditions(
     """
     runs = {job: load_run(folder) for job, folder in folders.items()}
     lines = merge_lines(known or {}, measure_runs(runs))
-    write_lines(lines, out / "runs.csv")
+    add_lines(lines, out / ("runs-full.csv" if any(job.full for job in runs) else "runs.csv"))
     results = []
     for condition, plan in plans.items():
         place = out if len(plans) == 1 else out / f"{condition.order}-{condition.density}"

@@ -18,6 +18,7 @@ from fedstein.studies.reproduce.dependence import dependence_page, figure_panels
 from fedstein.studies.reproduce.plan import COMBINED, PAPERS, Job
 from fedstein.studies.reproduce.run_lines import (
     RunKey,
+    add_lines,
     conditions_in,
     key_of,
     measure_runs,
@@ -67,13 +68,16 @@ def test_what_a_run_has_spent_after_each_round_and_the_figure_of_it():
     assert all(len(content) > 3000 for content in drawn.values())
 
 
-def test_new_lines_come_to_the_known_ones():
+def test_new_lines_come_to_the_known_ones(tmp_path):
     key = RunKey("blocks", "log", "bnn27", "hip", 0, 100)
     other = key._replace(seed=1)
     merged = merge_lines({key: {"late": 0.7, "late_bytes": 0.6}}, {key: {"late": 0.8}, other: {"late": 0.5}})
     assert merged == {key: {"late": 0.8, "late_bytes": 0.6}, other: {"late": 0.5}}
     asked = {"order": "blocks", "density": "log", "setting": "bnn27", "scheme": "hip", "measure": "late"}
     assert values_by_seed(merged, **asked) == {0: 0.8, 1: 0.5}
+    add_lines({key: {"late": 0.7}}, tmp_path / "runs.csv")
+    add_lines({other: {"late": 0.5}}, tmp_path / "runs.csv")
+    assert read_lines(tmp_path / "runs.csv") == {key: {"late": 0.7}, other: {"late": 0.5}}, "nothing is lost"
     short = {**merged, key._replace(rounds=10): {"late": 0.1}}
     assert values_by_seed(short, **asked) == {0: 0.8, 1: 0.5}, "the longest runs count"
 
