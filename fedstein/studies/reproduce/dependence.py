@@ -34,6 +34,7 @@ class Cell(NamedTuple):
     order: str
     late: dict[int, float]
     unrest: dict[int, float]
+    early: dict[int, float]
 
 
 def cells_of(lines: Lines) -> list[Cell]:
@@ -43,7 +44,7 @@ def cells_of(lines: Lines) -> list[Cell]:
         for sites, density in SITES.items():
             for scheme, names in SCHEMES.items():
                 for order in ORDERS:
-                    late, unrest = (
+                    late, unrest, early = (
                         values_by_seed(
                             lines,
                             order=order,
@@ -52,10 +53,10 @@ def cells_of(lines: Lines) -> list[Cell]:
                             scheme=names[not density],
                             measure=name,
                         )
-                        for name in ("late", "unrest")
+                        for name in ("late", "unrest", "early")
                     )
                     if late:
-                        cells.append(Cell(setting, sites, scheme, order, late, unrest))
+                        cells.append(Cell(setting, sites, scheme, order, late, unrest, early))
     return cells
 
 
@@ -97,7 +98,7 @@ def dependence_page(lines: Lines, command: str) -> str:
             "between the best and the worst order for one scheme (the largest over schemes); 95% interval of that "
             "difference, paired by seed. The pair was picked for being the largest, so this tests nothing.",
             "",
-            *table(["setting", "sites", "by the scheme", "by the order"], spreads(cells)),
+            *table(["setting", "sites", "rounds", "by the scheme", "by the order"], spreads(cells)),
             "",
             *combined(lines),
         ]
@@ -116,25 +117,24 @@ def spreads(cells: Sequence[Cell]) -> list[list[str]]:
     rows = []
     for setting, sites in dict.fromkeys((c.setting, c.sites) for c in cells):
         here = [c for c in cells if (c.setting, c.sites) == (setting, sites)]
-        rows.append(
-            [
-                SETTINGS[setting].title,
-                sites,
-                _largest([[c for c in here if c.order == order] for order in ORDERS], "order"),
-                _largest([[c for c in here if c.scheme == scheme] for scheme in SCHEMES], "scheme"),
-            ]
-        )
+        orders = [[c for c in here if c.order == order] for order in ORDERS]
+        schemes = [[c for c in here if c.scheme == scheme] for scheme in SCHEMES]
+        for when in ("late", "early"):
+            title = {"late": "last quarter", "early": "first quarter"}[when]
+            changed = (_largest(orders, "order", when), _largest(schemes, "scheme", when))
+            rows.append([SETTINGS[setting].title, sites, title, *changed])
     return rows
 
 
-def _largest(groups: Sequence[Sequence[Cell]], common: str) -> str:
+def _largest(groups: Sequence[Sequence[Cell]], common: str, when: str) -> str:
     """The largest difference within a group of cells, and which two it is between."""
     best: tuple[float, str] | None = None
     for high, low in (pair for group in groups for pair in permutations(group, 2)):
-        seeds = sorted(low.late.keys() & high.late.keys())
+        more, less = (cell.late if when == "late" else cell.early for cell in (high, low))
+        seeds = sorted(more.keys() & less.keys())
         if not seeds:
             continue
-        gap = interval([high.late[s] - low.late[s] for s in seeds])
+        gap = interval([more[s] - less[s] for s in seeds])
         if best is None or gap.mean > best[0]:
             names = (high.scheme, low.scheme) if common == "order" else (high.order, low.order)
             where = high.order if common == "order" else high.scheme
