@@ -38,6 +38,8 @@ ALGORITHMS = {
     "qlsd": Named("quantised Langevin stochastic dynamics (QLSD)", ("vono2022qlsd",)),
     "qlsd_pp": Named("quantised Langevin stochastic dynamics with reduced variance (QLSD++)", ("vono2022qlsd",)),
 }
+WITH_PARTICLES = {"dsvgd", "parallel_dsvgd", "pooled_svgd"}
+POINTS = {"fedavg", "fedavg_ensemble", "fedprox", "scaffold", "fedadam", "fedpa"}  # networks without a prior
 SCHEMES = {
     "ksd": Named("by their kernelized Stein discrepancy", ("yang2022client", "liu2016kernelized")),
     "hip": Named("by their Hilbert inner product", ("yang2022client",)),

@@ -18,6 +18,7 @@ from fedstein.report import style
 NAMED = 40  # with at most this many clients, the axis names each
 ACROSS = 6  # pictures in a row
 LONGEST = 24  # characters of a name on an axis
+PALE = "#bfdcec"  # the first colour, without grid lines shining through
 SCORES = {"accuracy": "Accuracy", "rmse": "RMSE"}
 
 
@@ -89,7 +90,7 @@ def _bars(view: dict[str, Any]) -> Figure:
     ax.barh(places, values, height=0.62, color=style.colour(0), label="epistemic")
     if classes:
         rest = np.array([row["total"] for row in shown], np.float64) - values
-        ax.barh(places, rest, left=values, height=0.62, color=style.colour(0), alpha=0.25, label="aleatoric")
+        ax.barh(places, rest, left=values, height=0.62, color=PALE, label="aleatoric")
         fig.legend(*ax.get_legend_handles_labels(), loc="outside upper right", ncols=2)
     names = [f"row {row['row']}: {_said(row, classes)}" for row in shown]
     _named(ax, names)
@@ -98,10 +99,11 @@ def _bars(view: dict[str, Any]) -> Figure:
 
 
 def _said(row: dict[str, Any], classes: bool) -> str:
+    """The label or target of a row, an arrow, and what is predicted."""
     if not classes:
-        return f"target {row['truth']:.4g}, predicted {row['mean']:.4g}"
+        return f"{row['truth']:.4g} → {row['mean']:.4g}"
     name, probability = row["predicted"][0]
-    return f"label {style.shortened(str(row['truth']), 14)}, predicted {style.shortened(name, 14)} {probability:.0%}"
+    return f"{style.shortened(str(row['truth']), 16)} → {style.shortened(name, 16)} {probability:.0%}"
 
 
 def reports(run: dict[str, Any]) -> Figure | None:
@@ -148,6 +150,7 @@ def scores(run: dict[str, Any]) -> Figure | None:
         places = [k for k, value in enumerate(values) if value is not None]
         ax.plot([values[k] for k in places], places, "os"[i], color=style.colour(i), markersize=4)
         ax.set_xlabel(title)
+        ax.grid(visible=False, axis="y")
         ax.xaxis.set_major_locator(MaxNLocator(5))
     _named(axes[0], view["clients"])
     return fig
@@ -171,7 +174,8 @@ def incidents(run: dict[str, Any]) -> Figure | None:
     ax.plot(rounds, kinds, "o", color=style.COLOURS[1], markersize=4.5, alpha=0.7)
     ax.set_yticks(range(len(view["kinds"])), view["kinds"])
     ax.set_ylim(len(view["kinds"]) - 0.5, -0.5)
-    ax.set_xlim(0, max(view["rounds"], 1) + 0.5)
+    last = max(view["rounds"], 1)
+    ax.set_xlim(-0.015 * last, 1.015 * last)
     ax.set_xlabel("Round")
     style.integer_axis(ax)
     return fig
@@ -194,7 +198,7 @@ def _named(ax: Axes, names: Sequence[str]) -> None:
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     if len(names) <= NAMED:
-        longest = max(LONGEST, 60) if names and names[0].startswith("row ") else LONGEST
+        longest = 60 if names and names[0].startswith("row ") else LONGEST
         ax.set_yticks(range(len(names)), [style.shortened(name, longest) for name in names], fontsize="small")
     else:
         ax.set_yticks([])

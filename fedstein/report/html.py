@@ -23,7 +23,7 @@ CAPTIONS = {
     "cost": "Communication cost: the leading metric against the array bytes sent between server and clients, in both "
     "directions together.",
     "reliability": "Calibration after the last round: accuracy in each of 15 bins of confidence; points under the "
-    "dashed line are overconfident. Bins with few rows are faded. Below, the share of test rows in each bin.",
+    "dashed line are overconfident. Bins with few rows are faded. Below, the share of rows in each bin.",
     "selection": "The number of rounds in which each client was selected to train.",
     "distances": "Distance from NUTS: each dot is a weight; a diamond is log ξ or another parameter that is not a "
     "weight. Left: the standard deviation of the particles divided by that of the posterior, with the median over the "

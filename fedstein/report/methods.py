@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from fedstein import __version__
-from fedstein.report.citations import ALGORITHMS, MODELS, SCHEMES, Named, dataset
+from fedstein.report.citations import ALGORITHMS, MODELS, POINTS, SCHEMES, WITH_PARTICLES, Named, dataset
 from fedstein.report.load import Run
 from fedstein.report.summary import Summary
 
@@ -31,15 +31,19 @@ def methods(summary: Summary) -> tuple[str, str]:
     configs = [summed.group.config for summed in summary.groups]
     parts = [_data_sentence(configs, cite), _model_sentence(configs, cite), _selection_sentence(configs, cite)]
     seeds = sorted({run.seed for run in summary.runs})
-    spread = "Lines are means over seeds and bands their range." if len(seeds) > 1 else "There is one seed."
-    parts.append(
-        f"Every setting was run for {_joined(configs, 'rounds')} rounds with {len(seeds)} "
-        f"seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))}). {spread}"
-    )
+    ran = f"Every setting was run for {_joined(configs, 'rounds')} rounds with"
+    if len(seeds) > 1:
+        listed = ", ".join(map(str, seeds))
+        parts.append(f"{ran} {len(seeds)} seeds ({listed}). Lines are means over seeds and bands their range.")
+    else:
+        parts.append(f"{ran} one seed ({seeds[0]}), so there is no interval over seeds.")
+    if any(config.get("evaluate.where") == "clients" for config in configs):
+        parts.append("Each client scores the predictions on rows that it holds out of its own.")
     if summary.metric == "accuracy":
+        if not all(config.get("algorithm.kind") in POINTS for config in configs):
+            parts.append("Predictions average class probabilities over the posterior.")
         parts.append(
-            "Predictions average class probabilities over the posterior; the expected calibration error has 15 "
-            f"equal-width bins of the top confidence{cite('guo2017calibration')}."
+            f"The expected calibration error has 15 equal-width bins of the top confidence{cite('guo2017calibration')}."
         )
     if any(config.get("evaluate.temperature") == "fit" for config in configs):
         parts.append(
@@ -73,7 +77,10 @@ def _model_sentence(configs: Sequence[dict[str, Any]], cite: Any) -> str:
         entry = ALGORITHMS.get(kind, Named(f"the method “{kind}”"))
         found.append(f"{entry.words}{cite(*entry.keys)}")
     text = f"We fit {' and '.join(models)} by {' and by '.join(found)}"
-    particles = _joined(configs, "algorithm.particles")
+    if all(config.get("algorithm.kind") in POINTS for config in configs):
+        text = text.replace("Bayesian ", "", 1)
+    stein = [config for config in configs if config.get("algorithm.kind") in WITH_PARTICLES]
+    particles = _joined(stein, "algorithm.particles")
     text += f" with {particles} particles" if particles else ""
     if any(config.get("sites.kind") == "curvature" for config in configs):
         text += f"; clients' factors are Gaussian sites in natural parameters{cite('ashman2022partitioned')}"

@@ -63,9 +63,10 @@ def _rows_caption(run: dict[str, Any]) -> str:
         unit = " nats"
     else:
         what, unit = f"standard deviation of the mean over {view['particles']} particles", ""
+    named = "" if "picture" in view["rows"][0] else " Each line names the row, the truth and what is predicted."
     return (
         f"The {some} with the highest epistemic uncertainty ({what}). The median over all these rows is "
-        f"{view['median']:.2g}{unit}, the highest {view['rows'][0]['epistemic']:.2g}{unit}."
+        f"{view['median']:.2g}{unit}, the highest {view['rows'][0]['epistemic']:.2g}{unit}.{named}"
     )
 
 

@@ -98,7 +98,7 @@ def test_the_paragraph_on_methods_cites_what_was_used(make_run) -> None:
     folders = [make_run("a"), make_run("b", {"selection.kind": "round_robin"})]
     paragraph, bibtex = methods(summarise([load_run(folder) for folder in folders]))
     assert "30 clients" in paragraph
-    assert "1 seed (0)" in paragraph
+    assert "one seed (0)" in paragraph
     cited = set(re.findall(r"\w+\d{4}\w+", paragraph))
     assert cited == set(re.findall(r"@\w+\{(\w+),", bibtex))
     assert {"blackard1999comparative", "yang2022client", "kassab2022federated", "liu2016kernelized"} <= cited

@@ -141,7 +141,7 @@
         const view = group.reliability;
         draw(chartIn(entry, group.label, 330, `${group.label}: ECE ${number(view.ece, 3)}`), `Reliability of ${group.label}: expected calibration error ${number(view.ece, 3)} over ${view.rows} rows.`, () => O.reliabilityOption(S.data.groups[i], i));
       }
-      entry.caption.textContent = "Accuracy in each bin of confidence, and below it the share of test rows in the bin. Points under the dashed line are overconfident. Bins with few rows (under 1%, or fewer than 20) are faded.";
+      entry.caption.textContent = "Accuracy in each bin of confidence, and below it the share of rows in the bin. Points under the dashed line are overconfident. Bins with few rows (under 1%, or fewer than 20) are faded.";
       setTable(entry, () => table(["Group", "Confidence", "Accuracy", "Mean confidence", "Rows"], shown.flatMap(([group]) => group.reliability.bins.filter((b) => b.count).map((b) =>
         [group.label, `${number(b.low, 2)} to ${number(b.high, 2)}`, number(b.accuracy, 3), number(b.confidence, 3), b.count.toLocaleString("en") + (b.few ? " (few)" : "")]))));
     });

@@ -96,7 +96,9 @@ def scored_on(runs: Sequence[FollowedRun]) -> str:
     """Which rows the metrics of the rounds are of, in words; empty where no run says so."""
     places = {str(run.section("evaluate").get("where", "server")) for run in runs if run.config}
     words = {"server": "test rows", "clients": "the rows that clients hold out"}
-    return ", or on ".join(words[place] for place in sorted(places, reverse=True) if place in words)
+    found = ", or on ".join(words[place] for place in sorted(places, reverse=True) if place in words)
+    fitted = any(run.section("evaluate").get("temperature") == "fit" for run in runs)
+    return f"{found}, before the calibration temperature is applied" if found and fitted else found
 
 
 def _run(run: FollowedRun, label: str) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def _federated(posterior: Posterior) -> tuple[Any, Any, Any, str, list[str]]:
     if posterior.weighted is not None or (kept is not None and kept.draws.shape[-1] == posterior.particles.shape[1]):
         summary = posterior.table("draws")
         mean, low, high = (np.array([row[key] for row in summary]) for key in ("mean", "5%", "95%"))
-        return mean, low, high, "federated (draws)", [*summary.problems, *([summary.note] if summary.note else [])]
+        label = "federated (draws)" if posterior.weighted is None else "federated (weighted draws)"
+        return mean, low, high, label, [*summary.problems, *([summary.note] if summary.note else [])]
     if posterior.gaussian is not None:
         mean = np.asarray(posterior.gaussian.mean, np.float64)
         sd = np.sqrt(np.diag(np.linalg.inv(np.asarray(posterior.gaussian.precision, np.float64))))
