@@ -1,6 +1,7 @@
 """Make the screenshots of docs/page.md from a folder of runs: python tools/make_screenshots.py RUNS. Needs Chromium.
 
-RUNS has cov-ksd-0, other runs that begin with cov-, and digits. page-nodes.png is of a live run over nodes and made by hand.
+RUNS has cov-ksd-0, other runs that begin with cov-, and digits. page-nodes.png, of a live run over nodes, is
+made by hand.
 """
 
 from __future__ import annotations

@@ -226,6 +226,8 @@ def test_ten_thousand_rounds_of_120_clients_stay_smooth(made_up, new_page, serve
             f"\n10,000 rounds x 120 clients: first paint {painted:.0f} ms; an update {np.median(inside):.0f} ms from "
             f"the news to the drawing, {np.median(whole):.0f} ms from the line in the file"
         )
-    # On a quiet machine under 1,500 ms and 200 ms; tests share their cores.
-    assert painted < 8_000
-    assert np.median(inside) < 1_500
+    # A machine with more work than cores is allowed more, in proportion; a quiet one is not.
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    allowed = 1.0 if load <= 1.0 else 2 * load
+    assert painted < 1_500 * allowed
+    assert np.median(inside) < 200 * allowed

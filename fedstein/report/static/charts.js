@@ -190,7 +190,7 @@
         const k = ps[0].dataIndex;
         return `${escaped(view.clients[k])}<br>trained ${number(view.mean[k])} times${several ? ` (${view.low[k]} to ${view.high[k]} over seeds)` : ""}<br>fair share ${number(view.fair, 3)}`;
       } }, style.tooltip),
-      xAxis: style.axis({ type: "category", data: view.clients, splitLine: { show: false }, axisLabel: { rotate: view.clients.length > 8 ? 45 : 0, fontSize: 11, width: 90, overflow: "truncate" } }),
+      xAxis: style.axis({ type: "category", data: view.clients, splitLine: { show: false }, axisLabel: { rotate: view.clients.length > Math.min(8, root.clientWidth / 110) ? 45 : 0, fontSize: 11, width: 90, overflow: "truncate" } }),
       yAxis: style.axis({ type: "value", name: "Times trained", nameGap: 34, minInterval: 1, splitNumber: 4 }),
       series: [{ type: "bar", data: view.mean, itemStyle: { color: colour(i) }, barMaxWidth: 26,
         markLine: { silent: true, symbol: "none", data: [{ yAxis: view.fair }], lineStyle: { color: style.ink, type: "dashed" }, label: { formatter: "fair share", color: style.ink, position: "end" } } },
