@@ -268,7 +268,7 @@
       free(entry, h("ol", { class: "rows" + (view.rows.some((row) => row.picture) ? " pictures" : "") }, ...view.rows.map((row) => {
         const item = h("li", {});
         if (row.picture) item.append(h("img", { src: row.picture, width: 84, height: 84, alt: `Test row ${row.row}, labelled ${row.truth}` }));
-        const said = view.task === "classification" ? row.predicted.map(([name, p]) => `${name}: ${number(100 * p, 2)}%`).join(", ") : `predicted ${number(row.mean)}`;
+        const said = view.task === "classification" ? row.predicted.map(([name, p]) => `${name}:\u00a0${number(100 * p, 2)}%`).join(", ") : `predicted ${number(row.mean)}`;
         item.append(h("strong", { text: `Row ${row.row}: ${view.task === "classification" ? "label " : "target "}${row.truth}` }), h("span", { text: said }),
           h("span", { class: "small", text: view.task === "classification" ? `epistemic ${number(row.epistemic, 2)} of ${number(row.total, 2)} nats` : `epistemic sd ${number(row.epistemic, 3)}` }));
         if (row.features) item.append(h("span", { class: "small", text: row.features.slice(0, 4).map(([name, value, sd]) => `${breakable(name)} ${number(value)}${sd === null ? "" : ` (${sd > 0 ? "+" : "−"}${number(Math.abs(sd), 2)} sd)`}`).join("; ") }));
