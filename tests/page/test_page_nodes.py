@@ -24,7 +24,8 @@ def test_a_federation_is_followed_node_by_node(made_up, new_page, serve, tmp_pat
             file.write(json.dumps(entry) + "\n")
 
     def says(place: str, text: str) -> None:
-        until(page, f"document.querySelector('#view-nodes {place}').textContent.includes({json.dumps(text)})")
+        shown = f"document.querySelector('#view-nodes {place}')?.textContent"  # the view may not be there yet
+        until(page, f"Boolean({shown}?.includes({json.dumps(text)}))")
 
     server = serve(tmp_path / "runs")
     with folder_lock(folder, wait=False):  # as the server of a run holds it
