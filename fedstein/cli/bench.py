@@ -55,6 +55,33 @@ def run_bench(quick: bool, out: Path, threads: int, quiet: bool) -> None:
     say(f"{document['seconds'] / 60:.1f} minutes; written: {', '.join(map(str, paths))}")
 
 
+def run_flower_bench(quick: bool, out: Path, threads: int, quiet: bool) -> None:
+    """Measure rounds and bytes on Flower, write the files and print where they are.
+
+    Args:
+        quick: Whether to play fewer rounds.
+        out: The folder for the files.
+        threads: The number of XLA threads of each process.
+        quiet: Whether to print nothing.
+
+    Raises:
+        InputError: If Flower is not installed, or ``out`` is a file.
+    """
+    if not find_spec("flwr"):
+        raise InputError("fedstein bench --flower needs Flower; install it with: pip install 'fedstein[flower]'")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out expects a folder, {out} is a file")
+    os.environ["NPROC"] = str(threads)  # before JAX starts
+    from fedstein.studies.bench.on_flower import measure
+    from fedstein.studies.bench.write_flower import markdown, write_flower
+
+    document = measure(quick, threads, (lambda what: None) if quiet else say)
+    paths = write_flower(document, out)
+    if not quiet:
+        Console().print(markdown(document), markup=False, soft_wrap=True)
+        say(f"written: {', '.join(map(str, paths))}")
+
+
 def as_rich(title: str, columns: list[str], rows: list[list[str]]) -> Table:
     """Build a table for the terminal."""
     grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))

@@ -275,6 +275,9 @@ def bench(
     ] = False,
     out: Annotated[Path, typer.Option(help="The folder for the tables, the numbers and the figure.")] = Path("bench"),
     threads: Annotated[int | None, typer.Option(min=1, help="The number of threads; default: one per core.")] = None,
+    flower: Annotated[
+        bool, typer.Option("--flower", help="Measure rounds and bytes on Flower instead, with three nodes here.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure the speed on this machine, relative to BlackJAX, NumPyro and bare matrix products. Needs fedstein[bench].
@@ -283,7 +286,10 @@ def bench(
     Example:
       fedstein bench --quick --out bench
     """
-    from fedstein.cli.bench import run_bench
+    from fedstein.cli.bench import run_bench, run_flower_bench
     from fedstein.machine import cores
 
-    run_bench(quick, out, threads or cores(), quiet)
+    if flower:
+        run_flower_bench(quick, out, threads or 1, quiet)
+    else:
+        run_bench(quick, out, threads or cores(), quiet)

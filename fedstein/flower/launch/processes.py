@@ -339,9 +339,9 @@ class Fleet:
         """Whether the program of this name runs: ``link``, ``superexec`` or a node."""
         return name in self._programs and self._programs[name].running()
 
-    def groups(self) -> list[int]:
-        """The process groups of everything that was started and not ended."""
-        return [one.group for one in self._programs.values()]
+    def groups(self, *names: str) -> list[int]:
+        """The process groups of what was started and not ended: of everything, or of the programs of these names."""
+        return [one.group for name, one in self._programs.items() if not names or name in names]
 
     def log(self, name: str) -> str:
         """What the program has written, over all its starts."""
