@@ -88,17 +88,17 @@ class Proxy:
 
 
 class Cutter(Proxy):
-    """Hands requests over to the link. In round r (from 1) it cuts the connection of the ``plan(r)``-th request.
+    """Hands requests over to the link. In round r (from 1) it cuts the connections of the requests in ``plan(r)``.
 
     Requests that only look whether something has come are not counted, unless they bring something.
     """
 
-    def __init__(self, port: int, rounds_done: Callable[[], int], plan: Callable[[int], tuple[int, bool]]):
+    def __init__(self, port: int, rounds_done: Callable[[], int], plan: Callable[[int], dict[int, bool]]):
         """
         Args:
             port: The link's port.
             rounds_done: Says how many rounds are over.
-            plan: Round -> which of its requests is cut (0: none), and whether the link does before what it was asked.
+            plan: Round -> which of its requests are cut, and whether the link does before what it was asked.
         """
         self.rounds_done, self.plan = rounds_done, plan
         self.seen: dict[int, list[str]] = {}  # round -> the kinds of its requests that count
@@ -132,7 +132,8 @@ class Cutter(Proxy):
 
     def _cut(self, kind: str, number: int, done: bool) -> bool:
         playing = self.rounds_done() + 1
-        if not number or self.plan(playing) != (number, done) or any(cut[:2] == (playing, number) for cut in self.cuts):
+        planned = bool(number) and self.plan(playing).get(number) is done
+        if not planned or any(cut[:2] == (playing, number) for cut in self.cuts):
             return False
         self.cuts.append((playing, number, kind, done))
         self.back = time.monotonic() + AWAY

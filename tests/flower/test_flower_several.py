@@ -10,10 +10,11 @@ from conftest import BLR, BNN, Fleet, events, in_process, lines, settings
 from loopback import LoopGrid
 
 from fedstein.errors import InputError
+from fedstein.federation.engine import FlowerEngineSettings
 from fedstein.flower.messages import Envelope
 from fedstein.flower.node.rows import read_node
 from fedstein.flower.node.several import client_ids, ranges
-from fedstein.flower.server.membership import introductions
+from fedstein.flower.server.membership import introductions, lifetime
 
 
 def two_nodes(folder: Path) -> Fleet:
@@ -60,6 +61,11 @@ def test_ranges_of_clients() -> None:
             client_ids(wrong)
     with pytest.raises(InputError, match="partition-ids"):
         read_node({"partition-ids": "0-3", "partition-id": 1, "state-dir": "x"})
+
+
+def test_a_greeting_lives_as_long_as_a_node_may_take_to_start() -> None:
+    assert lifetime(FlowerEngineSettings(report_timeout=5.0, start_timeout=90.0)) == 90.0
+    assert lifetime(FlowerEngineSettings(report_timeout=500.0, start_timeout=90.0)) == 500.0
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "[{}]", "3", "null", "[]"])

@@ -31,7 +31,7 @@ def strike(scene: Scene, what: str, chance: random.Random, raw: dict) -> None:
         scene.fleet.restart_link()
     else:
         scene.fleet.kill_apps(EXEC)
-        scene.submit(raw, train_timeout=15.0, report_timeout=15.0)
+        scene.submit(raw, train_timeout=30.0, report_timeout=30.0)
 
 
 def memory(groups: list[int]) -> int:
@@ -59,7 +59,7 @@ def test_kills_at_random_change_nothing(tmp_path: Path) -> None:
     raw = settings(BNN, sites=EIGEN, selection={"kind": "hip"}, rounds=rounds)
     with start_fleet(tmp_path / "fleet") as fleet:
         scene = Scene(fleet, tmp_path)
-        scene.submit(raw, train_timeout=15.0, report_timeout=15.0)
+        scene.submit(raw, train_timeout=30.0, report_timeout=30.0)
         for number, what in enumerate(kills):
             scene.after_round(EVERY * number + 1)
             strike(scene, what, chance, raw)

@@ -12,7 +12,7 @@ from fedstein.errors import FedsteinError
 from fedstein.federation.engine import FlowerEngineSettings
 from fedstein.flower.messages import Envelope, InvalidMessage, value
 from fedstein.flower.server.events import Events
-from fedstein.flower.server.membership import Membership
+from fedstein.flower.server.membership import Membership, lifetime
 from fedstein.flower.server.requests import Requests
 from fedstein.flower.server.transport import Transport
 from fedstein.runs.config import Config
@@ -48,7 +48,7 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
     """
     settings, text, given = config.engine, config.to_toml(), config.data
     assert isinstance(settings, FlowerEngineSettings)
-    membership = Membership(transport, run, text, config.partition.clients, events, settings.report_timeout)
+    membership = Membership(transport, run, text, config.partition.clients, events, lifetime(settings))
     membership.gather(settings.start_timeout, settings.on_missing == "wait")
     requests = Requests(transport, membership, settings, run, text, events)
     clients = [info.id for info in membership.infos if info.rows and info.id not in (config.selection.barred or ())]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fedstein.errors import FedsteinError
-from fedstein.federation.engine import ClientInfo
+from fedstein.federation.engine import ClientInfo, FlowerEngineSettings
 from fedstein.flower.messages import FORMAT, OK, Envelope, Head, InvalidMessage, check_reply, value
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.transport import DeliveryFailure, Transport
@@ -193,6 +193,14 @@ class Membership:
         """Take up what ``memory`` gave before a resume."""
         self.names.update({str(k): int(v) for k, v in memory.get("names", {}).items()})
         self.checksums.update({str(k): str(v) for k, v in memory.get("data", {}).items()})
+
+
+def lifetime(settings: FlowerEngineSettings) -> float:
+    """Seconds for which the link keeps a greeting.
+
+    A node answers its first greeting only when JAX is there and its rows are read, however short reports may be.
+    """
+    return max(settings.report_timeout, settings.start_timeout)
 
 
 def introductions(reply: Envelope) -> list[Envelope]:

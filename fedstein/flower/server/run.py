@@ -20,7 +20,7 @@ from fedstein.flower.messages import Shapes
 from fedstein.flower.server.columns import find_columns
 from fedstein.flower.server.engine import FlowerEngine
 from fedstein.flower.server.events import Events
-from fedstein.flower.server.membership import Membership
+from fedstein.flower.server.membership import Membership, lifetime
 from fedstein.flower.server.requests import Requests
 from fedstein.flower.server.secure_sums import secure_total
 from fedstein.flower.server.transport import Transport
@@ -176,7 +176,7 @@ def prepare_over(
     refuse_too_large(config, model)
     settings, text = config.engine, config.to_toml()
     assert isinstance(settings, FlowerEngineSettings)
-    membership = Membership(transport, run, text, config.partition.clients, events, settings.report_timeout)
+    membership = Membership(transport, run, text, config.partition.clients, events, lifetime(settings))
     membership.recall(dict(memory or {}))
     membership.gather(settings.start_timeout, settings.on_missing == "wait", there)
     for info in membership.infos:
