@@ -132,7 +132,8 @@ class Cutter(Proxy):
 
     def _cut(self, kind: str, number: int, done: bool) -> bool:
         playing = self.rounds_done() + 1
-        planned = bool(number) and self.plan(playing).get(number) is done
+        plan = self.plan(playing) if number else {}
+        planned = plan.get(number) is done or (kind in POLLS and number in plan)  # that it counts is known afterwards
         if not planned or any(cut[:2] == (playing, number) for cut in self.cuts):
             return False
         self.cuts.append((playing, number, kind, done))
