@@ -5,17 +5,16 @@ expansions over q (``expansion.expand``), and moves the sites towards them by a 
 does what the client's likelihood does on average where the posterior is; the prior is exact throughout.
 
 A client is asked when its *innovation*, how far its expansion over the q of now is from its site, may exceed a
-threshold. The server cannot know it without asking, but can say how it will be about: how much the client's last two
-expansions differ, divided by how far q had moved between them, times how far q has moved since. That is a guess, and
-good for small moves of q only; after larger ones every client is asked. A client whose site is already right is not
-asked again; what was asked before is still worked off by damped steps, at no cost. The passes end when the natural
-parameters have less than ``tolerance`` posterior sds to go, in a pass in which every client was asked: a pass that
-rests on guesses, or asks nobody, ends nothing.
+threshold. The server cannot know the change without asking, so it estimates it: the difference of the client's last two
+expansions, divided by the distance that q moved between them, times the distance that q has moved since. The estimate
+is good for small moves of q; after larger ones every client is asked. A client whose site is already right is not
+asked again. Damped steps towards the answers that have come continue meanwhile and cost no message. The passes end when
+the natural parameters have less than ``tolerance`` posterior sds to go, in a pass in which every client was asked.
 
 Where the prior has one scale (``scale_sites.has_scale``), the moments of prior and sites are those of a grid over it,
 without noise; otherwise they are those of NUTS with the same random numbers in every pass.
 
-The functions are pure and know no engine: whoever calls says how a client is asked.
+The functions are pure and do not depend on an engine: the caller passes the function that asks a client.
 """
 
 from __future__ import annotations
@@ -291,7 +290,7 @@ def _one_pass(
     mean: np.ndarray,
     covariance: np.ndarray,
 ) -> PassRecord:
-    """Ask whoever may have news, say how far there is to go, and take the damped step."""
+    """Ask the clients whose sites may have changed, measure the distance that remains, and take the damped step."""
     threshold = passes.patience * passes.tolerance / math.sqrt(len(clients))
     before = add_sites({n: client.site for n, client in clients.items()}, model.dim)
 

@@ -179,7 +179,7 @@ def carry_on(
         while state.round < run.config.rounds and not (records and records[-1].stopped):
             try:
                 done, record = next(rounds)
-            except FedsteinError:  # the round came to nothing: the clients are where the last one left them
+            except FedsteinError:  # the round failed: the clients are as they were after the round before
                 save()
                 raise
             if patience is not None:

@@ -59,7 +59,7 @@ def unused_keys(draft: Draft) -> list[Unused]:
         draft: A draft to which the rules have been applied.
 
     Returns:
-        What the user wrote in vain, in the order of the sections.
+        The keys that the user wrote and that have no use, in the order of the sections.
     """
     found = []
     for key in draft.written:

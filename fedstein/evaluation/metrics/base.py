@@ -81,7 +81,7 @@ class Metric(NamedTuple):
             where it is not defined.
         larger_is_better: Whether a larger value is a better one.
         merge: The sums over two sets of rows from those over each.
-        implausible: Why nobody's rows can have these sums, empty where they can. It gets all sums that arrived; none
+        implausible: Why no rows can have these sums; empty where some can. It gets all sums that arrived; none
             of them is NaN, and ``"rows"`` is a count. An infinite loss can be real.
     """
 

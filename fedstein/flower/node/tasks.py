@@ -74,7 +74,7 @@ class TaskRunner:
             try:
                 request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
                 while (found := self._client.AcquireTask(request)).HasField("task") and found.token:
-                    # In threads: a task of a run that has ended waits in vain for its message; others must not wait.
+                    # In threads: the message of a run that has ended never comes, and other tasks must not wait for it.
                     threading.Thread(target=self._do, args=(found.token,), name="fedstein-task", daemon=True).start()
             except Exception as error:  # the node goes on, whatever happened to one task
                 log(ERROR, "fedstein: a task could not be taken: %s: %s", type(error).__name__, error)
@@ -99,7 +99,7 @@ class TaskRunner:
             push_message(client, reply, context)
             self.alarm.reply_made()
         except Exception as error:  # its run has ended, or the SuperNode is gone
-            log(ERROR, "fedstein: a task came to nothing: %s: %s", type(error).__name__, error)
+            log(ERROR, "fedstein: a task could not be finished: %s: %s", type(error).__name__, error)
         finally:
             with suppress(Exception):  # the reply is what counts, and its loss was raised
                 push_task_output(client, context, status, details)

@@ -203,7 +203,7 @@ class FlowerEngine:
         sites: SiteTable,
         implausible: Callable[[Arrays], str],
     ) -> dict[int, Arrays]:
-        """Ask clients that are not left out; who is missing is with whoever asks."""
+        """Ask the clients that are not left out; those that do not answer are missing from the result."""
         self.requests.sites = sites
         asked = [client for client in clients if self.until.get(client, 0) < round_index]
         timeout = self.requests.settings.report_timeout

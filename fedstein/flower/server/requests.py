@@ -119,7 +119,7 @@ class Requests:
         own: Mapping[int, Arrays] | None = None,
         extra: Head | None = None,
     ) -> Outcome:
-        """Send a request to several clients, collect their replies, and send it again where it came to nothing.
+        """Send a request to several clients, collect their replies, and send it again where none came.
 
         Args:
             kind: What is asked for; a node has a handler for each kind.

@@ -158,7 +158,7 @@ class FedStein(Strategy):
             try:
                 return [transport.out.get(timeout=0.05)]
             except queue.Empty:
-                if self._round.done():  # it came to nothing before anybody could train
+                if self._round.done():  # it failed before a client was asked to train
                     self._round.result()
 
     def aggregate_train(
@@ -178,7 +178,7 @@ class FedStein(Strategy):
 
         Raises:
             InputError: There was no ``configure_train`` before.
-            FedsteinError: The round came to nothing.
+            FedsteinError: The round failed.
         """
         if self._round is None or self._post is None or self.prepared is None:
             raise InputError("aggregate_train takes the replies to what configure_train returned; call that first")

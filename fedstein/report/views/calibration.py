@@ -12,7 +12,7 @@ from fedstein.report.views.points import short
 FEW = 0.01  # of the rows: a bin with fewer, or with fewer than FEWEST rows, is drawn faded
 FEWEST = 20
 NOT_YET = "Calibration is in summary.json, which is written after the last round."
-NO_BINS = "The summary of this run has no reliability bins: it is a regression, or it was evaluated by nobody."
+NO_BINS = "The summary of this run has no reliability bins: it is a regression, or it was not evaluated."
 
 DAMAGED = "The reliability bins in summary.json are damaged."
 
