@@ -94,6 +94,9 @@ def test_toml_blocks_are_valid_configs(page, text):
     assert resolve(raw, Facts("classification", 2, clients=3))[1] == []
 
 
+COMMANDS = typer.main.get_command(app)
+
+
 def commands_in(text: str) -> list[list[str]]:
     lines = [re.sub(r"\s#.*", "", line) for line in text.replace("\\\n", " ").splitlines()]
     return [shlex.split(line.strip()) for line in lines if line.strip().startswith("fedstein ")]
@@ -101,9 +104,8 @@ def commands_in(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(("page", "text"), blocks("sh", [*PAGES, *STUDIES]))
 def test_shell_blocks_use_commands_and_settings_that_exist(page, text):
-    group = typer.main.get_command(app)
     for words in commands_in(text):
-        command = group.commands[words[1]]
+        command = COMMANDS.commands[words[1]]
         context_words = words[2:]
         if hasattr(command, "commands"):
             named = words[2] in command.commands  # a group may have a default command
@@ -141,9 +143,8 @@ def test_the_tutorial_does_what_it_says(tmp_path):
 
 
 def test_every_command_is_documented():
-    group = typer.main.get_command(app)
     everything = "\n".join(page.read_text() for page in PAGES)
-    for name, command in group.commands.items():
+    for name, command in COMMANDS.commands.items():
         for sub in getattr(command, "commands", {"": None}):
             assert f"fedstein {name} {sub}".strip() in everything
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -87,6 +88,7 @@ def imported_names(node: ast.AST, module: str, is_package: bool) -> Iterator[tup
             yield node.args[0].value, ""
 
 
+@cache
 def read_imports(root: Path = ROOT) -> list[Import]:
     """Every import statement of the package, of its own modules and of others."""
     paths = {module_name(path, root): path for path in sorted(root.rglob("*.py"))}
