@@ -26,10 +26,10 @@ from fedstein.inference.natural import (
     GaussianSite,
     nodes_message,
     read_nodes_request,
-    read_points,
     read_request,
     site_message,
 )
+from fedstein.inference.points import likelihoods_message, points_of
 from fedstein.inference.schedule import Schedule, constant
 from fedstein.inference.sites.base import Arrays, Own, State
 from fedstein.inference.target import SharedTarget, SharedTerms, Target
@@ -185,7 +185,7 @@ class ClientProgram:
             found = expand(model, shard, mean, covariance, temperature=self.method.spec.temperature, seed=self.seed)
         except InputError:
             found = GaussianSite(np.full(model.dim, np.nan), np.full((model.dim, model.dim), np.nan))
-        return site_message(found)
+        return site_message(found, mean)
 
     def expand_at_nodes(self, request: Arrays, shard: Shard) -> Arrays:
         """Expand the client's likelihood over several q.
@@ -203,21 +203,22 @@ class ClientProgram:
         except InputError:
             dim = spec.model.dim
             found = [(GaussianSite(np.full(dim, np.nan), np.full((dim, dim), np.nan)), np.nan)] * len(means)
-        return nodes_message(found)
+        return nodes_message(found, means)
 
     def weigh(self, request: Arrays, shard: Shard) -> Arrays:
         """The client's log-likelihood at points.
 
         Args:
-            request: The points as ``natural.points_request`` has them.
+            request: The points as ``inference.points`` has them.
             shard: The client's rows.
 
         Returns:
-            One number for each point. A point at which the likelihood is zero or overflows has minus infinity.
+            One number for each point, up to a constant, as ``points.likelihoods_message`` has them. A point at which
+            the likelihood is zero or overflows has minus infinity.
         """
         spec = self.method.spec
-        found = log_likelihoods(spec.model, shard, read_points(request), temperature=spec.temperature)
-        return {"log_likelihood": np.where(np.isfinite(found), found, -np.inf)}
+        points = points_of(spec.model, request)
+        return likelihoods_message(points, log_likelihoods(spec.model, shard, points, temperature=spec.temperature))
 
     def state_after(
         self, round_index: int, client: int, update: Arrays, private: State, assignment: Arrays, cached: Arrays

@@ -86,15 +86,12 @@ class Engine(Protocol):
         """Send the particles; collect the sums that each client's held-out rows come to."""
         ...
 
-    def expand(
-        self, round_index: int, mean: Any, covariance: Any, clients: Sequence[int], sites: SiteTable
-    ) -> dict[int, Arrays]:
+    def expand(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
         """Send q = N(mean, covariance) and collect each client's expansion of its likelihood on average over q.
 
         Args:
             round_index: The last round.
-            mean: The mean of q, d.
-            covariance: Its covariance, d x d.
+            request: q as ``natural.expansion_request`` has it.
             clients: The clients to ask.
             sites: What the server has accepted so far.
 
@@ -110,7 +107,7 @@ class Engine(Protocol):
         ...
 
     def weigh(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
-        """Send points (``natural.points_request``); collect each client's log-likelihood at every one of them."""
+        """Send points (``inference.points``); collect each client's log-likelihood at every one of them."""
         ...
 
     def left_out(self, round_index: int) -> frozenset[int]:

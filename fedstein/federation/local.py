@@ -13,7 +13,7 @@ from fedstein.evaluation.metrics import Sums
 from fedstein.federation.client import ClientProgram, HeldOut
 from fedstein.federation.engine import ClientInfo, Trained
 from fedstein.federation.site_table import SiteTable
-from fedstein.inference.natural import expansion_request, implausible_nodes, implausible_site
+from fedstein.inference.natural import implausible_nodes, implausible_site
 from fedstein.inference.sites.base import Arrays, State
 
 # Clients whose rows are made before their reports are started: beside a running report NumPy takes five times as long.
@@ -73,10 +73,7 @@ class LocalEngine:
     def evaluate(self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable) -> dict[int, Sums]:
         return {k: self.program.evaluate(particles, self.held[k]) for k in clients}
 
-    def expand(
-        self, round_index: int, mean: Any, covariance: Any, clients: Sequence[int], sites: SiteTable
-    ) -> dict[int, Arrays]:
-        request = expansion_request(mean, covariance)
+    def expand(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
         found = {k: self.program.expand(request, self.shards[k]) for k in clients}
         return {k: site for k, site in found.items() if not implausible_site(site)}
 

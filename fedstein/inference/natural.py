@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+WIRE = np.float32  # the precision of means, scores and triangles in messages
+
 
 class GaussianSite(NamedTuple):
     """log t(theta) = eta . theta - theta' precision theta / 2, in float64 on the host."""
@@ -72,99 +74,78 @@ def add_sites(sites: Mapping[int, GaussianSite], dim: int) -> GaussianSite:
 
 
 def expansion_request(mean: np.ndarray, covariance: np.ndarray) -> dict[str, np.ndarray]:
-    """q = N(mean, covariance) as it travels: the covariance as its lower triangle, row by row, all in float64."""
-    return {"mean": np.asarray(mean, np.float64), "covariance": packed(covariance)}
+    """q = N(mean, covariance) as it travels: the covariance as its lower triangle, row by row, all in float32."""
+    return {"mean": np.asarray(mean, WIRE), "covariance": packed(covariance).astype(WIRE)}
 
 
 def read_request(arrays: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance from ``expansion_request``."""
+    """Mean and covariance from ``expansion_request``, in float64."""
     mean = np.asarray(arrays["mean"], np.float64)
     return mean, unpacked(np.asarray(arrays["covariance"], np.float64), len(mean))
 
 
-def site_message(site: GaussianSite) -> dict[str, np.ndarray]:
-    """A site as it travels: eta, and Lambda as its lower triangle, in float64."""
-    return {"eta": np.asarray(site.eta, np.float64), "precision": packed(site.precision)}
+def site_message(site: GaussianSite, mean: np.ndarray) -> dict[str, np.ndarray]:
+    """A site as it travels: its score at the mean of the request, and Lambda as its lower triangle, in float32.
+
+    Where the posterior mean ends up follows from the scores alone, and these are small where eta and Lambda m are
+    large, so that single precision costs nothing.
+    """
+    gradient = np.asarray(site.eta, np.float64) - site.precision @ mean
+    return {"gradient": gradient.astype(WIRE), "precision": packed(site.precision).astype(WIRE)}
 
 
-def read_site(arrays: Mapping[str, Any]) -> GaussianSite:
-    """The site from ``site_message``."""
-    eta = np.asarray(arrays["eta"], np.float64)
-    return GaussianSite(eta, unpacked(np.asarray(arrays["precision"], np.float64), len(eta)))
+def read_site(arrays: Mapping[str, Any], mean: np.ndarray) -> GaussianSite:
+    """The site from ``site_message``, eta = gradient + Lambda m."""
+    gradient = np.asarray(arrays["gradient"], np.float64)
+    precision = unpacked(np.asarray(arrays["precision"], np.float64), len(gradient))
+    return GaussianSite(gradient + precision @ mean, precision)
 
 
 def implausible_site(arrays: Mapping[str, Any]) -> str:
     """What is wrong with the message of a site of the right shapes; empty where nothing is."""
     if not all(np.isfinite(array).all() for array in arrays.values()):
         return "the expansion holds numbers that are not finite (NaN or infinity)"
-    values = np.linalg.eigvalsh(read_site(arrays).precision)
+    dim = len(arrays["gradient"])
+    values = np.linalg.eigvalsh(unpacked(np.asarray(arrays["precision"], np.float64), dim))
     if values[0] < -1e-6 * max(abs(values[-1]), 1e-12):
         return f"the expansion's precision has a negative eigenvalue, {values[0]:.3g}"
     return ""
 
 
 def nodes_request(means: np.ndarray, covariances: np.ndarray) -> dict[str, np.ndarray]:
-    """Several q as they travel: J x d means and J lower triangles, in float64."""
+    """Several q as they travel: J x d means and J lower triangles, in float32."""
     triangles = np.stack([packed(matrix) for matrix in covariances])
-    return {"means": np.asarray(means, np.float64), "covariances": triangles}
+    return {"means": np.asarray(means, WIRE), "covariances": triangles.astype(WIRE)}
 
 
 def read_nodes_request(arrays: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Means and covariances from ``nodes_request``."""
+    """Means and covariances from ``nodes_request``, in float64."""
     means = np.asarray(arrays["means"], np.float64)
     triangles = np.asarray(arrays["covariances"], np.float64)
     return means, np.stack([unpacked(triangle, means.shape[1]) for triangle in triangles])
 
 
-def nodes_message(found: Sequence[tuple[GaussianSite, float]]) -> dict[str, np.ndarray]:
-    """A client's expansions over several q as they travel, with its average log-likelihood over each."""
+def nodes_message(found: Sequence[tuple[GaussianSite, float]], means: np.ndarray) -> dict[str, np.ndarray]:
+    """A client's expansions over several q as they travel, with its average log-likelihood over each (float64)."""
+    messages = [site_message(site, mean) for (site, _), mean in zip(found, means, strict=True)]
     return {
-        "eta": np.stack([site.eta for site, _ in found]),
-        "precision": np.stack([packed(site.precision) for site, _ in found]),
+        **{name: np.stack([message[name] for message in messages]) for name in ("gradient", "precision")},
         "value": np.array([value for _, value in found]),
     }
 
 
-def read_nodes(arrays: Mapping[str, Any]) -> list[tuple[GaussianSite, float]]:
+def read_nodes(arrays: Mapping[str, Any], means: np.ndarray) -> list[tuple[GaussianSite, float]]:
     """The expansions from ``nodes_message``."""
-    parts = zip(arrays["eta"], arrays["precision"], arrays["value"], strict=True)
-    return [(read_site({"eta": eta, "precision": triangle}), float(value)) for eta, triangle, value in parts]
+    parts = zip(arrays["gradient"], arrays["precision"], arrays["value"], means, strict=True)
+    return [(read_site({"gradient": g, "precision": t}, mean), float(value)) for g, t, value, mean in parts]
 
 
 def implausible_nodes(arrays: Mapping[str, Any]) -> str:
     """What is wrong with the message of several expansions of the right shapes; empty where nothing is."""
     if not np.isfinite(arrays["value"]).all():
         return "an average log-likelihood is not finite (NaN or infinity)"
-    parts = zip(arrays["eta"], arrays["precision"], strict=True)
-    return next(filter(None, (implausible_site({"eta": e, "precision": t}) for e, t in parts)), "")
-
-
-def implausible_log_likelihoods(arrays: Mapping[str, Any]) -> str:
-    """What is wrong with log-likelihoods at points; minus infinity is a likelihood of zero."""
-    values = arrays["log_likelihood"]
-    return "a log-likelihood is NaN or plus infinity" if np.isnan(values).any() or np.isposinf(values).any() else ""
-
-
-def points_request(theta: np.ndarray, mean: np.ndarray, root: np.ndarray) -> dict[str, np.ndarray]:
-    """Points as they travel: theta = mean + root z with z in half precision, which is .001 posterior sds.
-
-    Args:
-        theta: n x d points.
-        mean: About their mean, d.
-        root: A lower triangular root of about their covariance, d x d.
-
-    Returns:
-        The mean, the root's triangle in float64, and z in float16. ``read_points`` gives the points that are meant.
-    """
-    standard = np.linalg.solve(root, (theta - mean).T).T
-    return {"mean": mean, "root": packed(root), "standard": standard.astype(np.float16)}
-
-
-def read_points(arrays: Mapping[str, Any]) -> np.ndarray:
-    """The points from ``points_request``, n x d in float64."""
-    mean = np.asarray(arrays["mean"], np.float64)
-    root = np.tril(unpacked(np.asarray(arrays["root"], np.float64), len(mean)))
-    return mean + np.asarray(arrays["standard"], np.float64) @ root.T
+    parts = zip(arrays["gradient"], arrays["precision"], strict=True)
+    return next(filter(None, (implausible_site({"gradient": g, "precision": t}) for g, t in parts)), "")
 
 
 def packed(matrix: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
 """After the passes: draws from prior and sites, weighted by what the clients' exact likelihoods say at them.
 
-The proposal q is the prior times the sites, a little wider (SCALE_TEMPERATURE, ``widening``) where the prior has a
-scale, so that its tails cover the posterior's. The server sends the draws, and each client answers with its
-log-likelihood at each of them. With these, log p = log p0 + sum_k log p_k is known up to a constant, and the weights
-p / q say how wrong the sites are and mend the draws (``importance``).
+The proposal q is the prior times the sites, a little wider (SCALE_TEMPERATURE, ``widening``) where the prior is
+Gaussian given one to three parameters, so that its tails cover the posterior's. The server says which draws
+(``points``), and each client answers with its log-likelihood at each of them. With these, log p = log p0 + sum_k log
+p_k is known up to a constant, and the weights p / q say how wrong the sites are and mend the draws (``importance``).
 
 Where the weights are poor and the prior has a scale h, the clients expand their likelihoods once more at several values
 of h (``scale_sites``), and draws from those sites are weighted instead.
@@ -18,10 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedstein.inference import scale_sites
+from fedstein.inference import hyper_grid, scale_sites
+from fedstein.inference.anderson import combined, mixing, positive
 from fedstein.inference.collapse import Sums, log_target
 from fedstein.inference.importance import Weighted, weigh
-from fedstein.inference.natural import GaussianSite, natural_distance, points_request, read_points
+from fedstein.inference.natural import WIRE, GaussianSite, natural_distance
+from fedstein.inference.points import given_request, plain_request, points_of, sites_of, uniforms
 from fedstein.inference.sampling import Sampler, sample_posterior
 from fedstein.inference.scale_sites import ScaleSites, can_have_nodes, has_scale, node, one_site, tabulate
 from fedstein.models.base import Model, cut
@@ -41,14 +43,19 @@ class Proposal(NamedTuple):
     draws: np.ndarray
     request: dict[str, np.ndarray]
     log_density: np.ndarray
+    problems: tuple[str, ...] = ()  # why draws that NUTS has made are not draws of q
 
 
 class NodePasses(NamedTuple):
-    """How sites at nodes are refined: at most ``most`` times, until they move by less than ``tolerance`` sds."""
+    """How sites at nodes are refined: at most ``most`` times, until they move by less than ``tolerance`` sds.
+
+    The last ``memory`` answers are combined (``anderson``); where that is not safe, the step is damped.
+    """
 
     most: int = 6
     damping: float = 0.6
-    tolerance: float = 0.03
+    tolerance: float = 0.05
+    memory: int = 4
 
 
 class NodesFound(NamedTuple):
@@ -78,18 +85,24 @@ def propose(
     Raises:
         InputError: Prior and sites have no finite moments, or NumPyro is missing where it is needed.
     """
-    if not has_scale(model):
+    if not has_scale(model) and not hyper_grid.has_grid(model):
         found = sample_posterior(model, *total, sampler=Sampler(draws=max(count // 4, 4)), seed=seed)
-        request = _request(found.flat)
-        theta = read_points(request)
+        request = _plain(found.flat)
+        theta = points_of(model, request)
         with jax.enable_x64(True):
-            return Proposal(theta, request, np.asarray(_log_target(model, total, theta)))
-    sites = sites or one_site(total)
-    grid = tabulate(model, sites).tempered(SCALE_TEMPERATURE)
-    wider = widening(model.dim)
-    request = _request(scale_sites.draw(model, sites, grid, count, seed, wider))
-    theta = read_points(request)
-    return Proposal(theta, request, scale_sites.log_density(model, sites, grid, theta, wider))
+            return Proposal(theta, request, np.asarray(_log_target(model, total, theta)), tuple(found.problems))
+    sites, wider = sites or one_site(total), widening(model.dim)
+    places = (np.arange(count) + uniforms(seed, 1, count, 1)[:, 0]) / count
+    if has_scale(model):
+        grid = tabulate(model, sites).tempered(SCALE_TEMPERATURE)
+        moved = np.asarray(scale_sites.draw_scales(grid, places), WIRE)[:, None].astype(np.float64)
+        log_q = np.interp(moved[:, 0], grid.points, grid.log_density)
+    else:
+        cells = hyper_grid.tabulate(model, total).tempered(SCALE_TEMPERATURE)
+        moved, log_q = hyper_grid.draw(cells, places, uniforms(seed, 2, count, cells.points.shape[1]))
+    request = given_request(sites, moved, seed, wider)
+    theta, sent = points_of(model, request), sites_of(request)
+    return Proposal(theta, request, log_q + scale_sites.log_density_given(model, sent, theta, wider))
 
 
 def weigh_proposal(
@@ -154,6 +167,7 @@ def refine_nodes(
     grid = tabulate(model, one_site(total))
     scales = grid.mean + grid.sd * np.array(NODES)
     sums, there = [total] * len(scales), sorted(sites)
+    earlier: list[list[tuple[GaussianSite, GaussianSite]]] = [[] for _ in scales]
     record: list[float] = []
     asked = answered = 0
     while True:
@@ -167,7 +181,8 @@ def refine_nodes(
         on_pass(record[-1])
         if record[-1] <= passes.tolerance or len(record) == passes.most:
             break
-        sums = [_step(old, new, passes.damping) for old, new in zip(sums, fresh, strict=True)]
+        earlier = [[*pairs, (old, new)][-passes.memory :] for pairs, old, new in zip(earlier, sums, fresh, strict=True)]
+        sums = [_step(pairs, at, passes.damping) for pairs, at in zip(earlier, q, strict=True)]
     found = ScaleSites(
         scales,
         np.stack([site.eta for site in sums]),
@@ -192,10 +207,10 @@ def site_values(site: GaussianSite, theta: np.ndarray) -> np.ndarray:
     return found
 
 
-def _request(theta: np.ndarray) -> dict[str, np.ndarray]:
+def _plain(theta: np.ndarray) -> dict[str, np.ndarray]:
     covariance = np.atleast_2d(np.cov(theta, rowvar=False))
     ridge = 1e-10 * np.diag(np.maximum(np.diag(covariance), 1e-300))
-    return points_request(theta, theta.mean(axis=0), np.linalg.cholesky(covariance + ridge))
+    return plain_request(theta, theta.mean(axis=0), np.linalg.cholesky(covariance + ridge))
 
 
 def _totals(
@@ -224,8 +239,14 @@ def _floored(at: scale_sites.Node) -> np.ndarray:
     return at.covariance + np.diag(np.where(fixed, 1e-300, 0.0))
 
 
-def _step(old: GaussianSite, new: GaussianSite, damping: float) -> GaussianSite:
-    return GaussianSite(*(a + damping * (b - a) for a, b in zip(old, new, strict=True)))
+def _step(pairs: list[tuple[GaussianSite, GaussianSite]], at: scale_sites.Node, damping: float) -> GaussianSite:
+    """The next sum at a node, from the sums of earlier passes and the answers to them."""
+    residuals = [GaussianSite(*(b - a for a, b in zip(old, new, strict=True))) for old, new in pairs]
+    shares = mixing(residuals, at.mean, _floored(at))
+    mixed = None if shares is None else combined(shares, [new for _, new in pairs])
+    if mixed is not None and positive(mixed):
+        return mixed
+    return GaussianSite(*(a + damping * (b - a) for a, b in zip(*pairs[-1], strict=True)))
 
 
 def _log_target(model: Model, total: GaussianSite, theta: np.ndarray) -> jax.Array:

@@ -143,21 +143,47 @@ def draw(model: Model, sites: ScaleSites, grid: Grid, count: int, seed: int, wid
     """
     with jax.enable_x64(True):
         jitter = np.asarray(jax.random.uniform(stream(seed, DRAWS, 3), (count,), jnp.float64))
-        shares = grid.shares
-        step = grid.points[1] - grid.points[0]
-        edges = np.append(grid.points - step / 2, grid.points[-1] + step / 2)
-        scale = np.interp((np.arange(count) + jitter) / count, np.append(0.0, np.cumsum(shares)), edges)
-        noise = jax.random.normal(stream(seed, DRAWS, 4), (count, len(parts_of(model).given)), jnp.float64)
-        return np.asarray(_draw(model, _placed(sites), jnp.asarray(scale), widening * noise))
+        noise = np.asarray(jax.random.normal(stream(seed, DRAWS, 4), (count, len(parts_of(model).given)), jnp.float64))
+    scales = draw_scales(grid, (np.arange(count) + jitter) / count)
+    return draw_given(model, sites, scales[:, None], widening * noise)
+
+
+def draw_scales(grid: Grid, uniform: np.ndarray) -> np.ndarray:
+    """The values of h at which its distribution function is ``uniform``."""
+    step = grid.points[1] - grid.points[0]
+    edges = np.append(grid.points - step / 2, grid.points[-1] + step / 2)
+    return np.interp(uniform, np.append(0.0, np.cumsum(grid.shares)), edges)
+
+
+def draw_given(model: Model, sites: ScaleSites, moved: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """theta with w drawn given h.
+
+    Args:
+        model: A model whose prior is Gaussian given h, which may be several numbers.
+        sites: The sites; only one node where h is several numbers.
+        moved: n x dim(h) values.
+        noise: n x dim(w) standard normal numbers, or wider ones.
+
+    Returns:
+        n x d.
+    """
+    with jax.enable_x64(True):
+        return np.asarray(_draw(model, _placed(sites), jnp.asarray(moved), jnp.asarray(noise)))
+
+
+def log_density_given(model: Model, sites: ScaleSites, theta: np.ndarray, widening: float = 1.0) -> np.ndarray:
+    """The log-density of w given h that ``draw_given`` draws from, at n x d points, up to a constant."""
+    with jax.enable_x64(True):
+        return np.asarray(_log_density_given(model, _placed(sites), jnp.asarray(theta), jnp.asarray(widening)))
 
 
 def log_density(model: Model, sites: ScaleSites, grid: Grid, theta: np.ndarray, widening: float = 1.0) -> np.ndarray:
     """The log-density that ``draw`` draws from, at n x d points, up to a constant."""
-    with jax.enable_x64(True):
-        given = np.asarray(_log_density_given(model, _placed(sites), jnp.asarray(theta), jnp.asarray(widening)))
     scale = theta[:, parts_of(model).moved[0]]
     inside = (scale >= grid.points[0]) & (scale <= grid.points[-1])
-    found: np.ndarray = given + np.where(inside, np.interp(scale, grid.points, grid.log_density), -np.inf)
+    found: np.ndarray = log_density_given(model, sites, theta, widening) + np.where(
+        inside, np.interp(scale, grid.points, grid.log_density), -np.inf
+    )
     return found
 
 
@@ -197,10 +223,10 @@ def _placed(sites: ScaleSites) -> ScaleSites:
 
 
 def _given(model: Model, sums: Sums, scale: Array) -> tuple[Array, Array]:
-    """The mean of w given h, and the lower Cholesky factor of its precision."""
+    """The mean of w given h (one number, or as many as are not Gaussian), and the Cholesky factor of its precision."""
     form, parts = prior_given(model), parts_of(model)
     assert form is not None
-    moved = scale[None]
+    moved = jnp.atleast_1d(scale)
     blocks = cut(jnp.zeros((1, model.dim)).at[0, parts.moved].set(moved), model.widths)
     own = jnp.broadcast_to(form.precision(blocks)[0], (len(parts.given),))
     lower = jnp.linalg.cholesky(sums.precision[np.ix_(parts.given, parts.given)] + jnp.diag(own))
@@ -260,14 +286,14 @@ def _moments(model: Model, sites: ScaleSites, scales: Array, shares: Array) -> t
 
 
 @partial(jax.jit, static_argnums=0)
-def _draw(model: Model, sites: ScaleSites, scales: Array, noise: Array) -> Array:
+def _draw(model: Model, sites: ScaleSites, moved: Array, noise: Array) -> Array:
     def one(entry: tuple[Array, Array]) -> Array:
-        scale, standard = entry
-        mean, lower = _given(model, _between(sites, scale)[0], scale)
+        moved, standard = entry
+        mean, lower = _given(model, _between(sites, moved[0])[0], moved)
         offset = jax.scipy.linalg.solve_triangular(lower.T, standard)
-        return together(model, mean + offset, scale[None])
+        return together(model, mean + offset, moved)
 
-    return jax.lax.map(one, (scales, noise), batch_size=16)
+    return jax.lax.map(one, (moved, noise), batch_size=16)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -275,8 +301,8 @@ def _log_density_given(model: Model, sites: ScaleSites, theta: Array, widening: 
     parts = parts_of(model)
 
     def one(point: Array) -> Array:
-        scale = point[parts.moved][0]
-        mean, lower = _given(model, _between(sites, scale)[0], scale)
+        moved = point[parts.moved]
+        mean, lower = _given(model, _between(sites, moved[0])[0], moved)
         standard = lower.T @ (point[parts.given] - mean) / widening
         return jnp.sum(jnp.log(jnp.diag(lower))) - 0.5 * standard @ standard
 

@@ -1,18 +1,20 @@
 """Variational sites: passes over clients until every site is the average expansion over the posterior itself.
 
-Each pass the server samples p0 and the sites, takes the moments q = N(m, V) of the draws, asks clients for their
-expansions over q (``expansion.expand``), and moves the sites towards them by a damped step. At the fixed point a site
-does what the client's likelihood does on average where the posterior is; the prior is exact throughout.
+Each pass the server takes the moments q = N(m, V) of the prior times the sites, asks clients for their expansions over
+q (``expansion.expand``), and moves the sites: to the combination of the last answers that leaves least to go
+(``anderson``), or by a damped step where that is not safe. At the fixed point a site does what the client's likelihood
+does on average where the posterior is; the prior is exact throughout.
 
 A client is asked when its *innovation*, how far its expansion over the q of now is from its site, may exceed a
 threshold. The server cannot know the change without asking, so it estimates it: the difference of the client's last two
 expansions, divided by the distance that q moved between them, times the distance that q has moved since. The estimate
 is good for small moves of q; after larger ones every client is asked. A client whose site is already right is not
-asked again. Damped steps towards the answers that have come continue meanwhile and cost no message. The passes end when
-the natural parameters have less than ``tolerance`` posterior sds to go, in a pass in which every client was asked.
+asked again; its last answer stands for a new one. The passes end when the natural parameters have less than
+``tolerance`` posterior sds to go, in a pass in which every client was asked.
 
-Where the prior has one scale (``scale_sites.has_scale``), the moments of prior and sites are those of a grid over it,
-without noise; otherwise they are those of NUTS with the same random numbers in every pass.
+Where the prior is Gaussian given one to three parameters (``scale_sites``, ``hyper_grid``), the moments of prior and
+sites are those of a grid over these, without noise; otherwise they are those of NUTS with the same random numbers in
+every pass.
 
 The functions are pure and do not depend on an engine: the caller passes the function that asks a client.
 """
@@ -27,6 +29,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstein.errors import InputError
+from fedstein.inference import hyper_grid
+from fedstein.inference.anderson import combined, mixing, positive
 from fedstein.inference.expansion import row_gradients
 from fedstein.inference.natural import GaussianSite, add_sites, moments_distance, natural_distance
 from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sample_posterior
@@ -46,7 +50,11 @@ class Passes(NamedTuple):
 
     Attributes:
         most: The largest number of passes.
-        damping: rho in site <- site + rho (expansion - site). A site of zero takes the first expansion as it is.
+        damping: rho in site <- site + rho (expansion - site), the step where answers are not to be combined. A site of
+            zero takes the first expansion as it is.
+        memory: How many answers are combined.
+        growth: How many times further to go than the best pass before a pass may be; beyond it the passes go back to
+            the best one and take a damped step from there.
         tolerance: Stop when prior and sites would move by less than this many posterior sds, all later passes included.
         patience: Clients are asked when their innovation may exceed tolerance / sqrt(clients) times this.
         between: The sampler of the passes; it may be short, as only its moments count.
@@ -55,6 +63,8 @@ class Passes(NamedTuple):
 
     most: int = 40
     damping: float = 0.6
+    memory: int = 4
+    growth: float = 4.0
     tolerance: float = 0.03
     patience: float = 1.0
     between: Sampler = Sampler(draws=250)
@@ -141,13 +151,24 @@ class _Client:
             self.sensitivity = natural_distance(self.fresh, fresh, mean, covariance) / moved
         self.fresh, self.asked_at = fresh, (mean, covariance)
 
-    def step(self, damping: float) -> None:
-        """Move the site towards the last expansion."""
-        if self.fresh is None:
-            return
-        rho = damping if self.site.precision.any() else 1.0
-        eta, precision = (old + rho * (new - old) for old, new in zip(self.site, self.fresh, strict=True))
-        self.site = GaussianSite(eta, precision)
+    @property
+    def said(self) -> GaussianSite:
+        """The last answer; the site itself where there was none."""
+        return self.fresh if self.fresh is not None else self.site
+
+    def damped(self, site: GaussianSite, answer: GaussianSite, damping: float) -> None:
+        """Move from a site towards an answer."""
+        rho = damping if site.precision.any() else 1.0
+        self.site = GaussianSite(*(old + rho * (new - old) for old, new in zip(site, answer, strict=True)))
+
+
+class _Point(NamedTuple):
+    """A pass to combine: every client's site and answer, and how far there was to go."""
+
+    sites: dict[int, GaussianSite]
+    answers: dict[int, GaussianSite]
+    residual: GaussianSite
+    to_go: float
 
 
 def refine(
@@ -231,36 +252,21 @@ def refine_sites(
     passes = passes or Passes()
     clients = {client: _Client(site) for client, site in sorted(sites.items())}
     records: list[PassRecord] = []
+    points: list[_Point] = []
     settled = False
     while not settled and len(records) < passes.most:
         q = _moments(model, clients, passes, seed, start)
         start = q[0]
-        record = _one_pass(model, ask, clients, rows or {}, passes, number, records, *q)
+        record = _one_pass(model, ask, clients, rows or {}, passes, number, *q)
         records.append(record)
         on_pass(record)
-        settled = record.complete and still_to_go(records, passes.damping) <= passes.tolerance
+        settled = record.complete and record.to_go <= passes.tolerance
+        if settled:
+            for client in clients.values():
+                client.site = client.said  # in the end: what the clients said
+        else:
+            points = _step(clients, points, record.to_go, passes, *q)
     return RefinedSites({name: client.site for name, client in clients.items()}, records, settled, start)
-
-
-def still_to_go(records: list[PassRecord], damping: float) -> float:
-    """How far all later passes together would go, were each a constant share of the one before (Aitken).
-
-    With rate r that is damping to_go (1 + r + r^2 + ...) = damping to_go / (1 - r). Nearly separable rows make r large,
-    and small moves go on for long there.
-
-    Args:
-        records: The passes so far.
-        damping: rho.
-
-    Returns:
-        The distance in posterior sds, at least that of an undamped pass.
-    """
-    now = records[-1].to_go
-    back = min(3, len(records) - 2)  # the first pass comes from far away and tells no rate
-    if back < 1:
-        return now
-    rate = (now / max(records[-1 - back].to_go, 1e-300)) ** (1 / back)
-    return now * max(1.0, damping / (1 - min(rate, 0.95)))
 
 
 def _moments(
@@ -271,6 +277,8 @@ def _moments(
     if has_scale(model):
         sites = one_site(total)
         return moments(model, sites, tabulate(model, sites))
+    if hyper_grid.has_grid(model):
+        return hyper_grid.moments(model, total, hyper_grid.tabulate(model, total, start))
     draws = sample_posterior(model, *total, sampler=passes.between, seed=seed, start=start)
     if not (np.isfinite(draws.mean).all() and np.isfinite(draws.covariance).all()):
         raise InputError(
@@ -286,11 +294,10 @@ def _one_pass(
     rows: Mapping[int, int],
     passes: Passes,
     size: int,
-    earlier: list[PassRecord],
     mean: np.ndarray,
     covariance: np.ndarray,
 ) -> PassRecord:
-    """Ask the clients whose sites may have changed, measure the distance that remains, and take the damped step."""
+    """Ask the clients whose sites may have changed, and measure the distance that remains."""
     threshold = passes.patience * passes.tolerance / math.sqrt(len(clients))
     before = add_sites({n: client.site for n, client in clients.items()}, model.dim)
 
@@ -301,19 +308,47 @@ def _one_pass(
                 clients[number].answer(answers[number], mean, covariance)
             else:
                 clients[number].silent = True
-        ahead = add_sites({n: client.fresh or client.site for n, client in clients.items()}, model.dim)
+        ahead = add_sites({n: client.said for n, client in clients.items()}, model.dim)
         return natural_distance(before, ahead, mean, covariance)
 
     there = {n: client for n, client in clients.items() if not client.silent}
     asked = [n for n, client in there.items() if client.expected(mean, covariance) > threshold]
     to_go = take(asked)
-    if still_to_go([*earlier, PassRecord(to_go, (), 0, 0, 0)], passes.damping) <= passes.tolerance:
+    if to_go <= passes.tolerance:
         late = [n for n, client in there.items() if not client.silent and client.moved(mean, covariance) > 0]
         to_go, asked = take(late), asked + late  # about to stop: rely on no guess
-    for client in clients.values():
-        client.step(1.0 if to_go <= passes.tolerance else passes.damping)  # in the end: what the clients said
     complete = all(client.silent or client.moved(mean, covariance) == 0 for client in there.values())
     silent = tuple(n for n in sorted(asked) if clients[n].silent)
     each, answered = message_bytes(model.dim, size), [n for n in asked if n not in silent]
     work = sum(row_gradients(model, rows.get(n, 0)) for n in answered)
     return PassRecord(to_go, tuple(sorted(asked)), len(asked) * each, len(answered) * each, work, silent, complete)
+
+
+def _step(
+    clients: Mapping[int, _Client],
+    points: list[_Point],
+    to_go: float,
+    passes: Passes,
+    mean: np.ndarray,
+    covariance: np.ndarray,
+) -> list[_Point]:
+    """Move every site; returns the passes that the next step may combine."""
+    sites, answers = ({n: part(c) for n, c in clients.items()} for part in (lambda c: c.site, lambda c: c.said))
+    before, ahead = add_sites(sites, len(mean)), add_sites(answers, len(mean))
+    here = _Point(sites, answers, GaussianSite(*(b - a for a, b in zip(before, ahead, strict=True))), to_go)
+    best = min([*points, here], key=lambda point: point.to_go)
+    if to_go > passes.growth * best.to_go:
+        for n, client in clients.items():
+            client.damped(best.sites[n], best.answers[n], passes.damping)
+        return []
+    points = [*points, here][-passes.memory :]
+    shares = mixing([point.residual for point in points], mean, covariance)
+    if shares is not None:
+        mixed = {n: combined(shares, [point.answers[n] for point in points]) for n in clients}
+        if positive(add_sites(mixed, len(mean))):
+            for n, client in clients.items():
+                client.site = mixed[n]
+            return points
+    for n, client in clients.items():
+        client.damped(sites[n], answers[n], passes.damping)
+    return [here]

@@ -64,7 +64,7 @@ def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[s
         return []
     if "refused" in weights:
         return [f"The sites could not be checked: {weights['refused']}."]
-    found = []
+    found = [f"The draws that were weighted are doubtful: {problem}" for problem in weights.get("problems", ())]
     if weights["unanswered"]:
         found.append(f"{_clients(weights['unanswered'])} did not answer when the sites were checked.")
     k, ess, draws = weights["k"], weights["ess"], weights["draws"]

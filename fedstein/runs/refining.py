@@ -16,10 +16,22 @@ import numpy as np
 from fedstein.errors import InputError
 from fedstein.federation.engine import Engine
 from fedstein.federation.protocol import RunState
+from fedstein.inference.collapse import parts_of
 from fedstein.inference.expansion import row_gradients
 from fedstein.inference.importance import RELIABLE, Weighted
 from fedstein.inference.methods import Conclusion
-from fedstein.inference.natural import GaussianSite, add_sites, no_site, nodes_request, read_nodes, read_site
+from fedstein.inference.natural import (
+    WIRE,
+    GaussianSite,
+    add_sites,
+    expansion_request,
+    no_site,
+    nodes_request,
+    read_nodes,
+    read_nodes_request,
+    read_request,
+    read_site,
+)
 from fedstein.inference.reweighting import (
     COUNT,
     FEW,
@@ -30,20 +42,20 @@ from fedstein.inference.reweighting import (
     refine_nodes,
     weigh_proposal,
 )
-from fedstein.inference.scale_sites import ScaleSites, can_have_nodes, has_scale
+from fedstein.inference.scale_sites import ScaleSites, can_have_nodes
 from fedstein.inference.variational import Passes, PassRecord, refine_sites
 from fedstein.models.base import Model
 from fedstein.runs.build import barred_from
 from fedstein.runs.config import Config
 
-NUMBER = 8  # bytes: expansions travel in float64
+NUMBER = np.dtype(WIRE).itemsize  # bytes of a number of an expansion
 PASSES = Passes()
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
-LARGEST_CHECKED = 40  # parameters of a model whose sites are checked by NUTS draws, which take long, without passes
+LARGEST_CHECKED = 40  # parameters that NUTS moves, which takes long, to check sites without passes
 UNCHECKED = (
-    f"sites of a model with more than {LARGEST_CHECKED} parameters and without one scale of its prior are checked only "
-    "with sites.expand = 'variational'"
+    f"sites of a model with more than {LARGEST_CHECKED} parameters whose prior is not Gaussian given a few of them are "
+    "checked only with sites.expand = 'variational'"
 )
 
 Say = Callable[[str], None]
@@ -97,7 +109,7 @@ def refine_conclusion(
     found = found._replace(sums=add_sites(sites, clients.model.dim)) if passes else found
     if engine.remote and not passes:
         return Refinement(found, refined, {"refused": UNASKED})
-    if not passes and clients.model.dim > LARGEST_CHECKED and not has_scale(clients.model):
+    if not passes and len(parts_of(clients.model).moved) > LARGEST_CHECKED:
         return Refinement(found, refined, {"refused": UNCHECKED})
     try:
         with np.errstate(all="ignore"):  # what is not finite is found by the checks
@@ -128,8 +140,9 @@ class Clients:
         }
 
     def expand(self, numbers: list[int], mean: np.ndarray, covariance: np.ndarray) -> dict[int, GaussianSite]:
-        replies = self.engine.expand(self.state.round, mean, covariance, numbers, self.state.sites)
-        return {client: read_site(reply) for client, reply in replies.items()}
+        request = expansion_request(mean, covariance)
+        replies = self.engine.expand(self.state.round, request, numbers, self.state.sites)
+        return {client: read_site(reply, read_request(request)[0]) for client, reply in replies.items()}
 
     def expand_at_nodes(
         self, numbers: list[int], means: np.ndarray, covariances: np.ndarray
@@ -137,7 +150,7 @@ class Clients:
         request = nodes_request(means, covariances)
         replies = self.engine.expand_at_nodes(self.state.round, request, numbers, self.state.sites)
         self._count(request, numbers, replies)
-        return {client: read_nodes(reply) for client, reply in replies.items()}
+        return {client: read_nodes(reply, read_nodes_request(request)[0]) for client, reply in replies.items()}
 
     def log_likelihoods(self, proposal: Proposal) -> dict[int, np.ndarray]:
         numbers = sorted(self.rows)
@@ -201,37 +214,45 @@ def check_sites(
     Raises:
         InputError: Prior and sites have no finite moments.
     """
-    began, answered = time.perf_counter(), set(sites)
+    began, answered, problems = time.perf_counter(), set(sites), list[str]()
 
-    def weighted_from(at: ScaleSites | None) -> Weighted:
+    def weighted_from(at: ScaleSites | None, count: int) -> Weighted:
         nonlocal answered
-        proposal = propose(clients.model, total, sites=at, count=COUNT if many else FEW, seed=config.seed)
+        proposal = propose(clients.model, total, sites=at, count=count, seed=config.seed)
         answers = clients.log_likelihoods(proposal)
         answered = answered & set(answers)
+        problems[:] = proposal.problems
         found = weigh_proposal(clients.model, proposal, answers, sites)
         say(f"sites checked at {len(found.draws)} draws: Pareto k {found.k:.2f}, {found.ess:.0f} effective draws")
         return found
 
-    best, nodes, node_rows = weighted_from(None), None, 0
-    if many and poor(best) and can_have_nodes(clients.model):
-        refined = refine_nodes(
-            clients.model,
-            clients.expand_at_nodes,
-            sites,
-            total,
-            on_pass=lambda to_go: say(f"pass at {len(NODES)} scales of the prior: {to_go:.2g} posterior sds to go"),
-        )
-        nodes = {"scales": refined.sites.nodes.tolist(), "passes": len(refined.to_go), "to_go": refined.to_go[-1]}
-        node_rows = (
-            len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
-        )
-        second = weighted_from(refined.sites)
-        best = min(best, second, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
+    nodes, node_rows, can = None, 0, can_have_nodes(clients.model)
+    best = weighted_from(None, COUNT if many and not can else FEW)
+    if many and can:
+        at, share = None, best.ess / len(best.draws)
+        if poor(best):
+            refined = refine_nodes(
+                clients.model,
+                clients.expand_at_nodes,
+                sites,
+                total,
+                on_pass=lambda to_go: say(f"pass at {len(NODES)} scales of the prior: {to_go:.2g} posterior sds to go"),
+            )
+            at = refined.sites
+            nodes = {"scales": at.nodes.tolist(), "passes": len(refined.to_go), "to_go": refined.to_go[-1]}
+            node_rows = (
+                len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
+            )
+        best = weighted_from(at, COUNT)
+        if at is not None and (best.k > RELIABLE or best.ess < share * len(best.draws)):  # they were no better
+            other = weighted_from(None, COUNT)
+            best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
     document = {
         "draws": len(best.draws),
         "k": best.k,
         "ess": best.ess,
         "nodes": nodes,
+        "problems": problems,
         "unanswered": sorted(set(sites) - answered),
         "bytes_down": clients.bytes_down,
         "bytes_up": clients.bytes_up,

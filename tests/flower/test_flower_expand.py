@@ -23,6 +23,10 @@ from fedstein.runs.defaults import Facts
 VARIATIONAL = {"kind": "curvature", "structure": "full", "expand": "variational"}
 
 
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
 @pytest.fixture(autouse=True)
 def few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refining, "PASSES", Passes(most=3))
@@ -83,11 +87,11 @@ def test_a_client_that_sends_nonsense_keeps_its_site_and_is_named(fleet: Fleet, 
     ("kind", "expand", "arrays", "words"),
     [
         ("expand", "mean", {}, "sites.expand is not 'variational'"),
-        ("expand", "variational", {"mean": np.zeros(32)}, "expected arrays"),
-        ("expand", "variational", {"mean": np.zeros(32), "covariance": np.zeros((32, 32))}, "as float64 (528,)"),
-        ("expand", "variational", {"mean": np.full(32, np.nan), "covariance": np.zeros(528)}, "not finite"),
+        ("expand", "variational", {"mean": zeros(32)}, "expected arrays"),
+        ("expand", "variational", {"mean": zeros(32), "covariance": zeros(32, 32)}, "as float32 (528,)"),
+        ("expand", "variational", {"mean": zeros(32) + np.nan, "covariance": zeros(528)}, "not finite"),
         ("nodes", "mean", {}, "sites.expand is not 'variational'"),
-        ("nodes", "variational", {"means": np.zeros((2, 32)), "covariances": np.zeros((3, 528))}, "float64 (2, 528)"),
+        ("nodes", "variational", {"means": zeros(2, 32), "covariances": zeros(3, 528)}, "float32 (2, 528)"),
         ("weigh", "mean", {}, "sites.expand is not 'variational'"),
         ("weigh", "variational", {}, "expected arrays"),
     ],
@@ -105,6 +109,6 @@ def test_a_node_refuses_what_is_no_request(
 
 
 def test_a_site_that_is_no_site_is_implausible() -> None:
-    assert implausible_site({"eta": np.zeros(2), "precision": np.array([1.0, 0.0, 1.0])}) == ""
-    assert "finite" in implausible_site({"eta": np.array([0, np.inf]), "precision": np.zeros(3)})
-    assert "negative" in implausible_site({"eta": np.zeros(2), "precision": np.array([1.0, 2.0, 1.0])})
+    assert implausible_site({"gradient": np.zeros(2), "precision": np.array([1.0, 0.0, 1.0])}) == ""
+    assert "finite" in implausible_site({"gradient": np.array([0, np.inf]), "precision": np.zeros(3)})
+    assert "negative" in implausible_site({"gradient": np.zeros(2), "precision": np.array([1.0, 2.0, 1.0])})

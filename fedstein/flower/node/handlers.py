@@ -42,6 +42,7 @@ from fedstein.flower.node.policy import check_request, refuse_small
 from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
 from fedstein.flower.node.secure import answer_phase
 from fedstein.flower.node.store import Kept, OutOfSync, Store
+from fedstein.inference.points import shapes_of
 from fedstein.inference.sites.base import Arrays
 from fedstein.registry import only_plugins
 from fedstein.runs.build import build_model, program_in
@@ -291,7 +292,7 @@ def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]
     with store.locked():
         program, rows = prepare(request, config, node, store)
     received, dim = main_part(request.arrays), program.model.dim
-    check_arrays(received, {"mean": ((dim,), "float64"), "covariance": ((dim * (dim + 1) // 2,), "float64")})
+    check_arrays(received, {"mean": ((dim,), "float32"), "covariance": ((dim * (dim + 1) // 2,), "float32")})
     return {}, plain(program.expand(received, program.shard(rows.share.x, rows.share.y)))
 
 
@@ -305,7 +306,7 @@ def expand_nodes(request: Envelope, config: Config, node: Node) -> tuple[Head, A
     received, dim = main_part(request.arrays), program.model.dim
     count = len(received["means"]) if np.ndim(received.get("means", 0)) else 1
     triangles = (count, dim * (dim + 1) // 2)
-    check_arrays(received, {"means": ((count, dim), "float64"), "covariances": (triangles, "float64")})
+    check_arrays(received, {"means": ((count, dim), "float32"), "covariances": (triangles, "float32")})
     return {}, plain(program.expand_at_nodes(received, program.shard(rows.share.x, rows.share.y)))
 
 
@@ -316,10 +317,8 @@ def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-    received, dim = main_part(request.arrays), program.model.dim
-    count = len(received["standard"]) if np.ndim(received.get("standard", 0)) else 1
-    root = ((dim * (dim + 1) // 2,), "float64")
-    check_arrays(received, {"mean": ((dim,), "float64"), "root": root, "standard": ((count, dim), "float16")})
+    received = main_part(request.arrays)
+    check_arrays(received, shapes_of(program.model, received))
     return {}, plain(program.weigh(received, program.shard(rows.share.x, rows.share.y)))
 
 

@@ -27,12 +27,8 @@ from fedstein.flower.messages import DTYPES, InvalidMessage, Shapes, check_array
 from fedstein.flower.server.requests import Outcome, Requests
 from fedstein.flower.server.secure_sums import secure_total
 from fedstein.inference.methods.base import Training
-from fedstein.inference.natural import (
-    expansion_request,
-    implausible_log_likelihoods,
-    implausible_nodes,
-    implausible_site,
-)
+from fedstein.inference.natural import implausible_nodes, implausible_site
+from fedstein.inference.points import count_of, implausible_likelihoods, points_of
 from fedstein.inference.sites.base import Arrays, State
 from fedstein.inference.target import SharedTarget, Target
 
@@ -171,11 +167,9 @@ class FlowerEngine:
             return no_sums(self.program.model.task, self.program.metrics), []
         return sums, inside
 
-    def expand(
-        self, round_index: int, mean: Any, covariance: Any, clients: Sequence[int], sites: SiteTable
-    ) -> dict[int, Arrays]:
-        request, dim = expansion_request(mean, covariance), self.program.model.dim
-        shapes = {"eta": ((dim,), "float64"), "precision": ((dim * (dim + 1) // 2,), "float64")}
+    def expand(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
+        dim = self.program.model.dim
+        shapes = {"gradient": ((dim,), "float32"), "precision": ((dim * (dim + 1) // 2,), "float32")}
         return self._after_rounds("expand", round_index, request, shapes, clients, sites, implausible_site)
 
     def expand_at_nodes(
@@ -183,15 +177,18 @@ class FlowerEngine:
     ) -> dict[int, Arrays]:
         count, dim = np.shape(request["means"])
         shapes = {
-            "eta": ((count, dim), "float64"),
-            "precision": ((count, dim * (dim + 1) // 2), "float64"),
+            "gradient": ((count, dim), "float32"),
+            "precision": ((count, dim * (dim + 1) // 2), "float32"),
             "value": ((count,), "float64"),
         }
         return self._after_rounds("nodes", round_index, request, shapes, clients, sites, implausible_nodes)
 
     def weigh(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
-        shapes = {"log_likelihood": ((len(request["standard"]),), "float64")}
-        return self._after_rounds("weigh", round_index, request, shapes, clients, sites, implausible_log_likelihoods)
+        shapes = {"log_likelihood": ((count_of(request),), "float32"), "sums": ((2,), "float64")}
+        points = points_of(self.program.model, request)
+        return self._after_rounds(
+            "weigh", round_index, request, shapes, clients, sites, lambda found: implausible_likelihoods(found, points)
+        )
 
     def _after_rounds(
         self,
