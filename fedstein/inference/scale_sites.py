@@ -30,8 +30,8 @@ from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Model, cut
 from fedstein.seeds import DRAWS, stream
 
-REACH = 40.0  # where h is looked for: from -REACH to REACH
-COARSE, FINE = 801, 401  # points of the first look, and of the grid
+REACH = 60.0  # where h is looked for: from -REACH to REACH
+COARSE, FINE = 1201, 401  # points of the first look, and of the grid
 DEPTH = 25.0  # nats below the peak at which the grid ends
 
 

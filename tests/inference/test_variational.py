@@ -8,7 +8,16 @@ import pytest
 from fedstein.data.shard import Shard, make_shard
 from fedstein.errors import InputError
 from fedstein.inference.expansion import expand
-from fedstein.inference.natural import GaussianSite, add_sites, natural_distance, no_site
+from fedstein.inference.natural import (
+    GaussianSite,
+    add_sites,
+    expansion_request,
+    natural_distance,
+    no_site,
+    read_request,
+    read_site,
+    site_message,
+)
 from fedstein.inference.sampling import Sampler
 from fedstein.inference.variational import Passes, Refined, message_bytes, refine
 from fedstein.models import Glm, Model, blr
@@ -34,16 +43,37 @@ def refined(model: Model, shards: list[Shard], passes: Passes = QUICK) -> Refine
     )
 
 
-def test_a_linear_gaussian_posterior_is_exact_after_one_expansion() -> None:
+LINEAR = linear_model(3)
+
+
+def linear_parts() -> tuple[list[Shard], np.ndarray, np.ndarray]:
+    """Three clients' rows, and the exact posterior mean and covariance."""
     rng = np.random.default_rng(0)
     parts = [(rng.standard_normal((n, 3)), rng.standard_normal(n)) for n in (5, 30, 8)]
-    found = refined(linear_model(3), [make_shard(x.astype(np.float32), y.astype(np.float32)) for x, y in parts])
     x = np.concatenate([x.astype(np.float32) for x, _ in parts]).astype(np.float64)
     y = np.concatenate([y.astype(np.float32) for _, y in parts]).astype(np.float64)
     covariance = np.linalg.inv(x.T @ x + np.eye(3))
+    return [make_shard(x.astype(np.float32), y.astype(np.float32)) for x, y in parts], covariance @ x.T @ y, covariance
+
+
+def test_messages_in_single_precision_leave_a_linear_gaussian_posterior_exact() -> None:
+    shards, mean, covariance = linear_parts()
+
+    def ask(client: int, m: np.ndarray, v: np.ndarray) -> GaussianSite:
+        at, width = read_request(expansion_request(m, v))
+        return read_site(site_message(expand(LINEAR, shards[client], at, width), at), at)
+
+    found = refine(LINEAR, ask, {client: no_site(3) for client in range(3)}, passes=QUICK)
+    np.testing.assert_allclose(found.draws.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(found.draws.covariance, covariance, atol=1e-6)
+
+
+def test_a_linear_gaussian_posterior_is_exact_after_one_expansion() -> None:
+    shards, mean, covariance = linear_parts()
+    found = refined(LINEAR, shards)
     assert found.settled
     assert len(found.records) == 2
-    np.testing.assert_allclose(found.draws.mean, covariance @ x.T @ y, atol=1e-6)
+    np.testing.assert_allclose(found.draws.mean, mean, atol=1e-6)
     np.testing.assert_allclose(found.draws.covariance, covariance, atol=1e-6)
     assert found.row_gradients == sum(
         2 * n * sum(k in r.asked for r in found.records) for k, n in enumerate((5, 30, 8))

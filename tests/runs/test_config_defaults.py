@@ -23,6 +23,8 @@ LATER = {
     "algorithm.kernel",
     "evaluate.metrics",
     "evaluate.temperature",
+    "model.prior",
+    "model.prior_scale",
     "partition.flip",
     "partition.order",
     "selection.projection",
