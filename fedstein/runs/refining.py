@@ -221,7 +221,7 @@ def check_sites(
         proposal = propose(clients.model, total, sites=at, count=count, seed=config.seed)
         answers = clients.log_likelihoods(proposal)
         answered = answered & set(answers)
-        problems[:] = proposal.problems
+        problems[:] = proposal.problems if many else ()  # few draws that only check are never enough to quote
         found = weigh_proposal(clients.model, proposal, answers, sites)
         say(f"sites checked at {len(found.draws)} draws: Pareto k {found.k:.2f}, {found.ess:.0f} effective draws")
         return found

@@ -1,0 +1,38 @@
+"""Regressions whose prior has several scales end with weighted draws, trusted by the rule that holds for all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedstein
+
+KINDS = ("negative_binomial", "random_intercept_linear")  # grids of two and of three parameters
+
+
+def clients(kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Four clients of 60 rows and two features, whose intercepts differ a little."""
+    rng = np.random.default_rng(4)
+    found = []
+    for shift in (-0.6, -0.2, 0.2, 0.6):
+        x = rng.standard_normal((60, 2)).astype(np.float32)
+        f = 0.8 * x[:, 0] - 0.5 * x[:, 1] + shift
+        y = {
+            "negative_binomial": lambda f=f: rng.poisson(np.exp(f) * rng.gamma(2.0, 0.5, 60)),
+            "random_intercept_linear": lambda f=f: f + 0.5 * rng.standard_normal(60),
+        }[kind]()
+        found.append((x, y.astype(np.float32)))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_weighted_draws_are_there_and_trusted(kind: str) -> None:
+    posterior = fedstein.fit(
+        kind, clients(kind), rounds=8, seed=1, settings={"sites": {"expand": "variational"}}, algorithm__particles=8
+    )
+    assert posterior.trusted, posterior.problems
+    weighted = posterior.weighted
+    assert weighted is not None
+    assert weighted.ess > 2000
+    assert weighted.k < 0.7
