@@ -8,7 +8,7 @@ to grad F and takes inner products over all coordinates of all particles:
 The authors also weigh the updates by these inner products; here the rule only selects.
 
 Reference: Nguyen, Sehwag, Hosseinalipour, Brinton, Chiang and Poor, "Fast-Convergent Federated Learning", IEEE
-Journal on Selected Areas in Communications 2020.
+Journal on Selected Areas in Communications 2021.
 """
 
 from __future__ import annotations
