@@ -25,6 +25,8 @@ MOST_AXES = 8
 # where the client no longer holds it.
 SETUP, RESTORE, HELD = "setup/", "restore/", "held/"
 
+SECURE = "secure"  # the kind of the requests of a secure sum
+
 Head = dict[str, Any]  # str, int, float and bool
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name -> shape, dtype
 Check = Callable[[Arrays], str]  # what is wrong with arrays of the right shapes; empty where nothing is

@@ -162,8 +162,10 @@ def asked_secure(config: Any, node: Any, of: str) -> dict[str, Any]:
     return handle(Envelope({**head, "setup": "", "phase": "keys", "session": "s", "of": of}, {}), node).head
 
 
-def test_numbers_that_do_not_fit_are_refused_by_the_node(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 4)
+@pytest.mark.parametrize("on_missing", ["wait", "proceed"])
+def test_numbers_that_do_not_fit_are_refused_by_the_node(tmp_path: Path, on_missing: str) -> None:
+    """A refusal is for good; the server does not wait for another answer."""
+    nodes = Nodes(tmp_path, 4, on_missing)
     x, y = patients(1, 21)
     x[:, 1] *= 1e18
     write(tmp_path / "clinic-1.csv", x, y)

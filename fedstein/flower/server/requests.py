@@ -23,7 +23,9 @@ from fedstein.flower.messages import (
     NEEDS_SETUP,
     OK,
     OUT_OF_SYNC,
+    REFUSED,
     RESTORE,
+    SECURE,
     SETUP,
     Envelope,
     Head,
@@ -366,6 +368,11 @@ class Requests:
         else:
             if status == OUT_OF_SYNC:
                 reason += "; the server does not have this client's site to give back: restore its state-dir"
+            if kind == SECURE and status == REFUSED:  # for good: a sum goes on without it, or says that it cannot
+                self._tell(number, entry, "failed", f"{status}: {reason}")
+                outcome.missing[entry.client] = reason
+                del waiting[entry.client]
+                return
             self._lost(number, entry, f"{status}: {reason}", waiting, outcome)
             return
         entry.node, entry.not_before = None, 0.0

@@ -20,7 +20,7 @@ from fedstein.federation.secure_sum.wire import (
     unflatten,
     write_publics,
 )
-from fedstein.flower.messages import Head, Shapes
+from fedstein.flower.messages import SECURE, Head, Shapes
 from fedstein.flower.server.requests import Outcome, Requests
 from fedstein.inference.sites.base import Arrays
 
@@ -55,7 +55,7 @@ def secure_total(
         extra: Head = {"phase": phase, "session": session, "of": kind, **more}
         limit = requests.settings.report_timeout
         found = requests.request(
-            "secure", number, to, sent, expected, limit, need_one=number == 0, own=own or None, extra=extra
+            SECURE, number, to, sent, expected, limit, need_one=number == 0, own=own or None, extra=extra
         )
         bytes_down += size_of(sent) * len(to) + sum(size_of(each) for each in own.values())
         bytes_up += sum(size_of(each.arrays) for each in found.replies.values())
