@@ -183,8 +183,13 @@ class Registry(Mapping[str, Part], Generic[Part]):
         module, _, attribute = path.partition(":")
         try:
             part: Any = import_module(module)
-        except ImportError as error:
-            raise InputError(f"{self.what} = {name!r}: module {module!r} cannot be imported: {error}") from None
+        except Exception as error:  # of the plug-in's own code, too
+            there = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+            mend = "; install its package, or put the folder with the module into PYTHONPATH" if there else ""
+            kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+            raise InputError(
+                f"{self.what} = {name!r}: module {module!r} cannot be imported: {kind}{error}{mend}"
+            ) from error
         for step in attribute.split("."):
             if not hasattr(part, step):
                 raise InputError(f"{self.what} = {name!r}: {module!r} has no {attribute!r}")

@@ -176,6 +176,18 @@ def test_settings_of_a_plug_in_are_checked_like_any_other() -> None:
         resolve({"selection": {"kind": "plugins.tangent_site:TANGENT"}}, facts)
 
 
+def test_a_module_that_is_not_found_or_fails_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "halfway.py").write_text("def broken(:\n")
+    (tmp_path / "needy.py").write_text("import a_package_that_nobody_has\n")
+    with pytest.raises(InputError, match=r"'elsewhere' cannot be imported: No module named 'elsewhere'; .*PYTHONPATH"):
+        SCHEMES.find("elsewhere:LOSS")
+    with pytest.raises(InputError, match=r"module 'halfway' cannot be imported: SyntaxError: "):
+        SCHEMES.find("halfway:LOSS")
+    with pytest.raises(InputError, match=r"'needy' cannot be imported: No module named 'a_package_that_nobody_has'$"):
+        SCHEMES.find("needy:LOSS")
+
+
 def install(folder: Path, name: str) -> None:
     """What an installer leaves of a package whose entry point is the plug-in."""
     made = folder / f"{name}-1.0.dist-info"
