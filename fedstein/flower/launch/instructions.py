@@ -125,7 +125,8 @@ def _commands(
         parts += ["", "# let the nodes in (once)"]
         for name in nodes:
             parts.append(line("flwr", "supernode", "register", folder / f"node-{name}.pub", connection, "--name", name))
-    parts += ["", "# each node, on its own machine"]
+    copied = any("policy" in settings for settings in nodes.values())
+    parts += ["", f"# each node, on its own machine{', with a copy of the app folder' if copied else ''}"]
     for name, settings in nodes.items():
         if "policy" in settings:  # from the app, which is what was agreed on
             parts.append(f"{line('fedstein', 'node', 'policy', app)} > {shlex.quote(str(settings['policy']))}")
