@@ -7,6 +7,8 @@ imported (JAX_*) are those of the tests; whoever needs others starts Python.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import json
 import os
@@ -14,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 import warnings
 from functools import cache
 from pathlib import Path
@@ -92,16 +95,32 @@ if __name__ == "__main__":
 
     for module in ("fedstein.api", "fedstein.cli.app", "fedstein.cli.run"):  # what every request needs
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # what is shared by all processes stays shared
 
     request = next_request(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    if "text" in request:
-        sys.argv = ["-c"]
-        sys.path.insert(0, "")
-        warnings.simplefilter("error")
-        exec(compile(request["text"], "<string>", "exec"), {"__name__": "__main__"})
-    else:
-        sys.argv = ["fedstein", *request["words"]]
-        main()
+    code: Any = 0
+    try:
+        if "text" in request:
+            sys.argv = ["-c"]
+            sys.path.insert(0, "")
+            warnings.simplefilter("error")
+            exec(compile(request["text"], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv = ["fedstein", *request["words"]]
+            main()
+    except SystemExit as stop:
+        code = stop.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # without taking apart all that was imported, which takes longer than most commands
