@@ -243,6 +243,25 @@ def prune(
     prune_folders(folders, above, quiet)
 
 
+@app.command(cls=PlainHelp)
+def audit(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A private run, the state-dir of a node, or a folder of ledgers.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """What each client of private runs has spent on what, from the ledgers.
+
+    \b
+    Examples:
+      fedstein audit runs/private
+      fedstein audit state --json
+    """
+    from fedstein.cli.audit import show_audit
+
+    show_audit(folder, as_json)
+
+
 app.command(cls=PlainHelp)(reproduce)
 
 

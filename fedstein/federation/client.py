@@ -34,6 +34,7 @@ from fedstein.inference.schedule import Schedule, constant
 from fedstein.inference.sites.base import Arrays, Own, State
 from fedstein.inference.target import SharedTarget, SharedTerms, Target
 from fedstein.models.base import Model
+from fedstein.privacy.guard import Guard, refuse
 from fedstein.seeds import REPORT, START, TRAIN, stream
 from fedstein.selection.base import Scheme
 
@@ -70,6 +71,7 @@ class ClientProgram:
         schedule: Schedule | None = None,
         wire: Wire | None = None,
         metrics: Sequence[Metric] = BUILT_IN,
+        guard: Guard | None = None,
     ):
         """
         Args:
@@ -82,12 +84,14 @@ class ClientProgram:
             schedule: The factor on the step size by round.
             wire: The codec of the run's messages; None writes arrays as they are.
             metrics: What held-out rows are evaluated by.
+            guard: The gate of a private run, which everything that leaves a client passes; None: nothing is protected.
         """
         self.model, self.method, self.scheme = model, method, scheme
         self.seed, self.batch_size, self.report_rows = seed, batch_size, report_rows
         self.schedule = schedule or constant(0)
         self.wire = wire or Wire(dict.fromkeys(KINDS, CODECS["plain"]), seed, "float32")
         self.metrics = tuple(metrics)
+        self.guard = guard
 
     @cached_property
     def first_server(self) -> Arrays:
@@ -109,6 +113,7 @@ class ClientProgram:
 
     def evaluate(self, particles: Array, held: HeldOut) -> Sums:
         """The sums over held-out rows from which the metrics are computed."""
+        self._gate("evaluate")
         if not len(held.y):
             return no_sums(self.model.task, self.metrics)
         return held.predictive.sums(particles, held.y, self.metrics)
@@ -135,6 +140,7 @@ class ClientProgram:
         Returns:
             The report as it travels.
         """
+        self._gate("ask")
         rows = self.report_rows if self.report_rows < shard.rows else 0
         self._refuse_cut(bool(rows), "selection.report_rows")
         own = dict(state) if state else self.first_state
@@ -158,12 +164,32 @@ class ClientProgram:
             The update as it travels, and the client's private state; what the client shares is in the update.
         """
         received = self._received(round_index, client, assignment, cached)
+        if self.guard is not None:
+            return self._release(self.guard, round_index, client, received, state, shard), {}
         use_all = int(shard.rows) <= self.batch_size
         self._refuse_cut(not use_all, "algorithm.batch_size")
         own = dict(state) if state else self.first_state
         scale = self.schedule(round_index)
         update, private = _train(self.method, use_all, self._ids(round_index, client), received, own, shard, scale)
         return self.wire.encode("update", round_index, client, update, received), private
+
+    def _release(
+        self, guard: Guard, round_index: int, client: int, received: Arrays, state: Own | None, shard: Shard
+    ) -> Arrays:
+        """The update of a private run: sums in float64 on the host, with noise, in the ledger before they are here."""
+        protection = self.method.protection
+        assert protection is not None, "the config refuses methods whose updates are not protected"
+        own = dict(state) if state else self.first_state
+        rows = int(shard.rows)
+        x, y = np.asarray(shard.x, np.float64)[:rows], np.asarray(shard.y)[:rows]
+        exact = protection.sums(received, own, x, y)
+        noisy = guard.release(client, int(own["visits"]), exact, protection.sensitivities)
+        return self.wire.encode("update", round_index, client, protection.finish(noisy, received, own), received)
+
+    def _gate(self, kind: str) -> None:
+        """Refuse what a private run does not send."""
+        if self.guard is not None:
+            refuse(kind, self.guard.settings)
 
     def _received(self, round_index: int, client: int, assignment: Arrays, cached: Arrays) -> Arrays:
         """What a client that trains computes from: the assignment, and the broadcast where part of it is used."""
@@ -180,6 +206,7 @@ class ClientProgram:
         Returns:
             The site as ``natural.site_message`` has it; not a number where the likelihood has no finite derivatives.
         """
+        self._gate("expand")
         model, (mean, covariance) = self.method.spec.model, read_request(request)
         try:
             found = expand(model, shard, mean, covariance, temperature=self.method.spec.temperature, seed=self.seed)
@@ -197,6 +224,7 @@ class ClientProgram:
         Returns:
             The sites and values as ``natural.nodes_message`` has them; not numbers where they are not finite.
         """
+        self._gate("nodes")
         spec, (means, covariances) = self.method.spec, read_nodes_request(request)
         try:
             found = expand_at_nodes(spec.model, shard, means, covariances, temperature=spec.temperature)
@@ -216,6 +244,7 @@ class ClientProgram:
             One number for each point, up to a constant, as ``points.likelihoods_message`` has them. A point at which
             the likelihood is zero or overflows has minus infinity.
         """
+        self._gate("weigh")
         spec = self.method.spec
         points = points_of(spec.model, request)
         return likelihoods_message(points, log_likelihoods(spec.model, shard, points, temperature=spec.temperature))

@@ -1,19 +1,67 @@
-"""The keys of ``[privacy]``."""
+"""The keys of ``[privacy]``: what is promised to whom, and how the budget is spent.
+
+No default depends on rows. The bound on a row's norm depends on the number of features alone.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedstein.settings import Settings
+from fedstein.settings import Fraction, Positive, PositiveFloat, Settings
+
+PUBLIC = ("rows", "scaling", "columns")
+LARGEST_CLIP = 4.0
 
 
 class PrivacySettings(Settings):
     """The keys of ``[privacy]``."""
 
+    kind: Literal["none", "record"] = Field(
+        "none",
+        description="What is protected: nothing, or every single row of a client (record-level differential privacy: "
+        "datasets are neighbours if one has one row more).",
+    )
+    epsilon: PositiveFloat = Field(1.0, le=100.0, description="epsilon of each client's whole run.")
+    delta: Annotated[float, Field(gt=0, lt=0.1)] = Field(1e-5, description="delta of each client's whole run.")
     sums: Literal["plain", "secure"] = Field(
         "plain",
         description="How the server gets sums over clients (scaling, moments of the inputs, evaluation) on Flower: "
         "each client's own, or masked so that it sees nothing but the sum over at least three clients.",
     )
+    clip: PositiveFloat | None = Field(
+        None,
+        description="C, the norm beyond which a row counts less: by (C / norm)^2, the intercept's 1 included. "
+        f"min({LARGEST_CLIP:g}, sqrt(features + 1)) unless set.",
+    )
+    visits: Annotated[int, Field(ge=1, le=1000)] = Field(
+        4, description="How often each client releases a gradient; its budget is shared out over these visits."
+    )
+    split: Fraction = Field(
+        0.7, description="Share of the budget for gradients; the rest is for the second moments, released once."
+    )
+    largest_count: Positive | None = Field(
+        None,
+        description="Counts and rates are cut at this public bound (model.kind = 'poisson', which cannot do without).",
+    )
+    public: list[Literal["rows", "scaling", "columns"]] = Field(
+        [],
+        description="What the users of this config declare to be public, so that it is sent as it is: numbers of rows, "
+        "means and scales of columns, categories and fills of columns.",
+    )
+    ledger: str = Field(
+        "",
+        description="Runs in process: a folder whose ledgers count what several runs on the same rows have spent "
+        "together. The run folder unless set; nodes have their own in their state-dir.",
+    )
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is protected."""
+        return self.kind != "none"
+
+    def bound(self, inputs: int) -> float:
+        """C for rows of that many inputs, the intercept's column included."""
+        return self.clip if self.clip is not None else min(LARGEST_CLIP, math.sqrt(inputs))

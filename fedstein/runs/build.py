@@ -22,10 +22,12 @@ from fedstein.federation.evaluation import ClientEvaluation, Evaluate, Evaluatio
 from fedstein.federation.protocol import RoundContext
 from fedstein.inference.methods import METHODS, Conclusion, Method
 from fedstein.inference.methods.base import OnBlock
+from fedstein.inference.methods.private_sites import private_sites
 from fedstein.inference.schedule import SCHEDULES
 from fedstein.inference.sites import SITES, Site
 from fedstein.machine import memory
 from fedstein.models import MODELS, Model
+from fedstein.privacy.guard import Guard
 from fedstein.runs.config import Config
 from fedstein.runs.sections import CUSTOM
 from fedstein.selection import SCHEMES, ReportingSettings, Scheme
@@ -92,6 +94,7 @@ def build_program(config: Config, model: Model, prepared: Model | None = None) -
         schedule=SCHEDULES[config.algorithm.schedule](config.rounds),
         wire=build_wire(config, model),
         metrics=build_metrics(config),
+        guard=Guard(config.privacy) if config.privacy.on else None,  # without a secret: whoever plays clients has one
     )
 
 
@@ -117,11 +120,13 @@ def build_wire(config: Config, model: Model) -> Wire:
 
 def build_method(config: Config, model: Model) -> Method:
     """The method of the config. Equal settings on the same model give the same object, so that runs compile once."""
-    return _method(model, Frozen(config.algorithm), Frozen(config.sites))
+    return _method(model, Frozen(config.algorithm), Frozen(config.sites), Frozen(config.privacy))
 
 
 @lru_cache(maxsize=16)
-def _method(model: Model, settings: Frozen, site_settings: Frozen) -> Method:
+def _method(model: Model, settings: Frozen, site_settings: Frozen, privacy: Frozen) -> Method:
+    if privacy.value.on:
+        return private_sites(model, _site(model, settings, site_settings), settings.value, privacy.value)
     kind = METHODS.find(settings.value.kind)
     return kind.build(model, _site(model, settings, site_settings), settings.value)
 

@@ -18,6 +18,7 @@ from fedstein.inference.sites import CurvatureSettings
 from fedstein.models import MODELS
 from fedstein.registry import unknown_name
 from fedstein.runs.draft import Draft
+from fedstein.runs.privacy_checks import check_privacy
 from fedstein.runs.schema import TOP, Sections
 from fedstein.runs.sections import CUSTOM, FAMILIES, SECTIONS, all_classes, all_keys, find_kind, loaded_kinds
 from fedstein.runs.secure_checks import check_sums
@@ -112,6 +113,7 @@ def check_fit(config: Sections) -> None:
         _check_model,
         _check_evaluation,
         check_sums,
+        check_privacy,
     ):
         check(config)
 
@@ -177,7 +179,7 @@ def _check_nodes_engine(config: Sections) -> None:
             f"partition.order = {config.partition.order!r} needs rows at the server, and with data.name = 'nodes' they "
             "are with the nodes; leave it at 'dealt'"
         )
-    if config.evaluate.where == "server" and not config.data.test_path:
+    if config.evaluate.where == "server" and not config.data.test_path and not config.privacy.on:
         raise InputError(
             "evaluate.where = 'server' needs test rows at the server: set data.test_path, or let the clients "
             "evaluate (evaluate.where = 'clients')"

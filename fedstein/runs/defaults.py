@@ -82,13 +82,25 @@ def large(draft: Draft) -> bool:
     return count is not None and facts.features > 0 and count(facts.features, facts.classes) > FULL_NAMED
 
 
+def private(draft: Draft) -> bool:
+    """Whether the run is private."""
+    return draft["privacy.kind"] != "none"
+
+
+def private_rounds(draft: Draft) -> int:
+    """The rounds in which every client uses all of its visits."""
+    return -(-draft["privacy.visits"] * remaining_clients(draft) // draft["selection.per_round"])
+
+
 def of_model(trait: str) -> Any:
     """The value that the model's traits name."""
     return lambda draft: getattr(draft.traits, trait)
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("rounds", lambda d: d["data.name"] in ROUNDS, lambda d: ROUNDS[d["data.name"]],
+    Rule("privacy.kind", always, "none",
+         "Protection costs accuracy and needs a decision on the budget, so it is asked for."),
+    Rule("rounds", lambda d: d["data.name"] in ROUNDS and not private(d), lambda d: ROUNDS[d["data.name"]],
          "A run on MNIST has 60 rounds: a round costs more there than with logistic regression."),
     Rule("data.test_fraction", lambda d: "test_fraction" in d.dataset.keys and not d["data.test_path"], 0.2,
          "A file without test rows of its own gives a fifth of its rows to the test."),
@@ -142,6 +154,8 @@ RULES: tuple[Rule, ...] = (
     Rule("sites.density", always, of_model("density"),
          "Logistic regression follows the authors' code; in networks the score of that form vanishes.",
          ParticleSettings),
+    Rule("selection.kind", private, "round_robin",
+         "In a private run every visit is paid for, so all clients are visited equally often."),
     Rule("selection.kind", lambda d: bool(d.method.scheme), lambda d: d.method.scheme,
          "The method was made for this scheme."),
     Rule("selection.kind", lambda d: not d.method.answers_reports or d.method.everybody, "round_robin",
@@ -150,6 +164,10 @@ RULES: tuple[Rule, ...] = (
          "HIP's reports renew sites of networks, so that every client's site stays fresh."),
     Rule("selection.kind", always, "ksd",
          "KSD needs one number from each candidate and serves every kind of site."),
+    Rule("selection.per_round", private, remaining_clients,
+         "Clients that are asked at the same point in a private run have their noise averaged."),
+    Rule("rounds", private, private_rounds,
+         "A private run ends when every client has used its planned visits."),
     Rule("selection.per_round", lambda d: d.method.everybody, remaining_clients,
          "The method lets every client train that is not barred."),
     Rule("selection.draw", renewing_by_default, "pass",
@@ -187,6 +205,8 @@ RULES: tuple[Rule, ...] = (
          "Rows that stay on nodes are reached over Flower."),
     Rule("engine.kind", always, "local",
          "Every client is played in this process."),
+    Rule("evaluate.where", private, "server",
+         "What clients count on held-out rows is not protected, so a private run asks for none of it."),
     Rule("evaluate.where", lambda d: d.dataset.origin == "nodes" and not d["data.test_path"], "clients",
          "Without test rows at the server the clients evaluate."),
     Rule("evaluate.where", lambda d: d["evaluate.patience"] is not None, "clients",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ from fedstein.federation.local import LocalEngine
 from fedstein.federation.protocol import RoundContext
 from fedstein.inference.methods import METHODS
 from fedstein.models import MODELS, Model
+from fedstein.privacy.guard import Guard
+from fedstein.privacy.noise import seed_secret
 from fedstein.runs.build import build_evaluation, build_model, program_in, refuse_too_large, round_context, structure_of
 from fedstein.runs.config import Config
 from fedstein.runs.config_sources import with_file_name
@@ -215,6 +218,9 @@ def serve(
         return program.shard(share.x, share.y)
 
     shards = Recent(len(shares), make, bytes_of, budget)
+    if program.guard is not None:
+        own = Path(config.privacy.ledger).expanduser() if config.privacy.ledger else None
+        program.guard = Guard(config.privacy, seed_secret(config.seed), folder=own)
     engine = LocalEngine(program, shards, names, held, [len(share.y) for share in shares])
     return Federation(program.model, program, engine, used)
 

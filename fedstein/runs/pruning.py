@@ -58,7 +58,7 @@ def prune(folder: RunFolder, config: Config, limit: int = LIMIT) -> int:
         The bytes that were freed.
     """
     path = folder.checkpoint / "manifest.json"
-    if not prunable(config) or not folder.summary_file.is_file() or not path.is_file():
+    if not prunable(config) or config.privacy.on or not folder.summary_file.is_file() or not path.is_file():
         return 0
     before = size_of(folder.checkpoint)
     manifest: dict[str, Any] = read_json(path, "a checkpoint")

@@ -52,6 +52,7 @@ NUMBER = np.dtype(WIRE).itemsize  # bytes of a number of an expansion
 PASSES = Passes()
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
+PRIVATE = "the clients of a private run are not asked for their likelihoods"
 LARGEST_CHECKED = 40  # parameters that NUTS moves, which takes long, to check sites without passes
 UNCHECKED = (
     f"sites of a model with more than {LARGEST_CHECKED} parameters whose prior is not Gaussian given a few of them are "
@@ -98,6 +99,8 @@ def refine_conclusion(
     """
     if found.sums is None:
         return Refinement(found)
+    if config.privacy.on:
+        return Refinement(found, None, {"refused": PRIVATE})
     clients = Clients(config, engine, state)
     refined: dict[str, Any] | None = None
     sites, passes = clients.sites(), getattr(config.sites, "expand", "mean") == "variational"

@@ -60,9 +60,17 @@ def start(
     state = first(run.context)  # what cannot be computed at all fails before there is a folder
     folder = RunFolder.create(out, run.config, run.engine.clients, run.dataset, run.federation.basis)
     with folder.locked():
+        keep_ledgers(run, folder)
         if begun is not None:
             begun(folder)
         return observed(folder, run, state, on_round, callbacks, on_pass)
+
+
+def keep_ledgers(run: PreparedRun, folder: RunFolder) -> None:
+    """Keep the ledgers of a private run in process with the run, unless the config names a place for them."""
+    guard = run.federation.program.guard
+    if guard is not None and not run.engine.remote:
+        guard.keep_in(folder.path / "ledger")
 
 
 def open_run(path: Path) -> tuple[RunFolder, Config]:
@@ -120,6 +128,7 @@ def _resume(
     on_pass: OnPass,
 ) -> dict[str, Any]:
     run = prepare(folder, config)
+    keep_ledgers(run, folder)
     if is_pruned(folder.path):
         state = restore(folder, run)
         checkpoint.save(folder.checkpoint, config, state, run.engine, None)  # whole again before it goes on

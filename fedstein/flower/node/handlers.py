@@ -39,6 +39,7 @@ from fedstein.flower.messages import (
 )
 from fedstein.flower.node.columns import columns
 from fedstein.flower.node.policy import check_request, refuse_small
+from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected
 from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
 from fedstein.flower.node.secure import answer_phase
 from fedstein.flower.node.store import Kept, OutOfSync, Store
@@ -115,6 +116,7 @@ def answer(request: Envelope, node: Node) -> tuple[Head, Arrays]:
         check_request(node.policy, kind, config)
     if sums_are_secure(config) and kind in (*SUMMANDS, "columns"):
         raise InvalidMessage(f"the run's config has privacy.sums = 'secure': {kind!r} is not sent as it is")
+    refuse_unprotected(kind, config, node)
     use_device(config.engine.device)
     return HANDLERS[kind](request, config, node)
 
@@ -178,7 +180,10 @@ def prepare(request: Envelope, config: Config, node: Node, store: Store) -> tupl
     rows = load_rows(config, node, setup)
     basis = {name: setup[name] for name in BASIS if name in setup}
     model = build_model(config, rows.inputs, rows.classes, rows.task)
-    return program_in(config, model, basis or None), rows
+    program = program_in(config, model, basis or None)
+    if config.privacy.on:
+        program.guard = node_guard(config, node, store.run)
+    return program, rows
 
 
 def brought_in_line(request: Envelope, store: Store) -> Arrays | None:
@@ -200,6 +205,8 @@ def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
     A node that plays several clients introduces all of them.
     """
+    if config.privacy.on:
+        return hello_private(config, node), {}
     if still_open(config):
         found, _ = columns(request, config, node)
         counted = json.loads(str(found["columns"]))[0]

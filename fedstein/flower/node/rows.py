@@ -42,6 +42,7 @@ class Node(NamedTuple):
     policy_file: str = ""  # the file that says what it answers, in place of the three before
     policy: Policy | None = None  # what it answers, once it is read; None allows everything
     plays: tuple[int, ...] = ()  # the clients that it plays, where it plays several in a trial
+    budget: tuple[float, float] | None = None  # epsilon and delta of everything that this node ever releases
 
     def as_client(self, client: int) -> Node:
         """This node as the one client that a request is for.
@@ -92,7 +93,7 @@ def read_node(settings: Mapping[str, Any]) -> Node:
         InputError: A key is unknown, missing or wrong.
     """
     known = {"name", "state-dir", "partition-id", "partition-ids", "num-partitions", "data", "plugins"}
-    known |= {"target", "features", "policy"}
+    known |= {"target", "features", "policy", "epsilon", "delta"}
     if unknown := sorted(set(settings) - known):
         raise InputError(f"--node-config has {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
     partition, several, path = (
@@ -127,7 +128,7 @@ def read_node(settings: Mapping[str, Any]) -> Node:
         )
     folder = Path(str(settings["state-dir"])).expanduser()
     expected = settings.get("num-partitions")
-    return Node(name, folder, partition, path, expected, plugins, target, features, policy, plays=plays)
+    return Node(name, folder, partition, path, expected, plugins, target, features, policy, plays=plays, budget=read_budget(settings))
 
 
 def _listed(settings: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -151,6 +152,24 @@ def policy_of(node: Node) -> Policy | None:
     if node.partition is not None:
         return None
     return of_columns(node.target, node.features, node.plugins)
+
+
+def read_budget(settings: Mapping[str, Any]) -> tuple[float, float] | None:
+    """epsilon and delta of the node config; None where the operator has set neither.
+
+    Raises:
+        InputError: Only one of them is there, or they are no budget.
+    """
+    if "epsilon" not in settings and "delta" not in settings:
+        return None
+    epsilon, delta = settings.get("epsilon"), settings.get("delta")
+    numbers = all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in (epsilon, delta))
+    if not numbers or not 0 < float(epsilon or 0) <= 100 or not 0 < float(delta or 0) < 0.1:
+        raise InputError(
+            "--node-config: expected epsilon from 0 to 100 and delta from 0 to 0.1 together, got "
+            f"epsilon={epsilon!r} delta={delta!r}"
+        )
+    return float(epsilon or 0), float(delta or 0)
 
 
 def load_rows(config: Config, node: Node, setup: Arrays, *, anew: bool = False) -> Rows:

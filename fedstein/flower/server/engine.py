@@ -334,6 +334,8 @@ def update_form(program: ClientProgram, inputs: int) -> Form:
         InputError: The codec writes arrays that cannot travel over Flower.
     """
     method = program.method
+    if method.protection is not None:
+        return form_of(program, "update", program.first_state)
     assigned = method.assign(program.first_server, None)
     key, scale = jax.random.key(0), jnp.asarray(program.schedule(1))
 

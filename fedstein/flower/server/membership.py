@@ -18,6 +18,7 @@ from fedstein.flower.server.events import Events
 from fedstein.flower.server.transport import DeliveryFailure, Transport
 
 LOOK_EVERY = 0.5  # seconds between two looks at who is connected
+UNKNOWN = -1  # rows of a client in a private run, where their number is not public
 AGAIN = 60.0  # seconds until a node that did not fit is greeted again: its operator may have mended it
 AFTER_FAILURE = 5.0  # seconds until a node whose greeting failed is greeted again
 KEYS = ("name", "rows", "plays", "data")  # what a client says of itself
@@ -125,7 +126,7 @@ class Membership:
             raise InvalidMessage(str(reply.head.get("reason", reply.head["status"])))
         rows, plays = value(reply.head, "rows", int), value(reply.head, "plays", int)
         checksum = value(reply.head, "data", str)
-        if rows < 1 or not -1 <= plays < self.size or not 0 < len(name) <= 200:
+        if (rows < 1 and rows != UNKNOWN) or not -1 <= plays < self.size or not 0 < len(name) <= 200:
             raise InvalidMessage(f"says that it has {rows} rows, plays client {plays} and is called {name!r:.80}")
         if self.checksums.get(name, checksum) != checksum:
             raise InvalidMessage("its rows have changed since the run began; restore them, or start a run anew")

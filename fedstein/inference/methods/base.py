@@ -40,6 +40,21 @@ class Conclusion(NamedTuple):
     sums: Any = None  # a ``GaussianSite``: the server's sums, where sites are full
 
 
+class Protection(NamedTuple):
+    """How clients answer in a private run: sums over rows that noise is added to, instead of training.
+
+    Attributes:
+        sums: What was received, the client's state, its rows and targets on the host -> named sums, before noise. They
+            never leave the client.
+        finish: The sums with noise, what was received, the state -> the new state, which is also the update.
+        sensitivities: How much one row can change each sum.
+    """
+
+    sums: Callable[[Arrays, Own, Any, Any], Mapping[str, Any]]
+    finish: Callable[[Mapping[str, Any], Arrays, Own], Arrays]
+    sensitivities: Mapping[str, float]
+
+
 class Method(NamedTuple):
     """One federated method, as pure functions with its settings closed over.
 
@@ -62,6 +77,7 @@ class Method(NamedTuple):
         row_gradients: Rows of the client that trains -> {"train", "site"}: rows x particles differentiated.
         conclude: The server's state after the last round, a progress callback or None -> ``Conclusion``. A callback
             asks for settling whatever the settings say. None where nothing is left to do.
+        protection: How clients answer in a private run; None: what they send is not protected.
     """
 
     name: str
@@ -77,6 +93,7 @@ class Method(NamedTuple):
     sequential: bool
     row_gradients: Callable[[int], dict[str, int]]
     conclude: Callable[[Arrays, OnBlock | None], Conclusion] | None = None
+    protection: Protection | None = None
 
 
 class MethodSettings(Settings):

@@ -1,0 +1,56 @@
+"""The command ``fedstein audit``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedstein.console import say
+from fedstein.runs.audit import audit
+
+COLUMNS = ("ledger", "budget", "spent", "gradients", "moments", "PLD", "Renyi", "runs")
+
+
+def show_audit(folder: Path, as_json: bool) -> None:
+    """Print what each client has spent on what.
+
+    Args:
+        folder: A run folder, a node's state-dir, or a folder of ledgers.
+        as_json: Whether to print JSON instead of a table.
+
+    Raises:
+        InputError: There is no ledger, or one is damaged.
+    """
+    found = audit(folder)
+    if as_json:
+        say(json.dumps(found, indent=2))
+        return
+    rows = [list(COLUMNS), *(row_of(line) for line in found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    for row in rows:
+        first, *rest = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        say("  ".join([row[0].ljust(len(first)), *rest]))
+    say(
+        f"epsilon at delta {found[0]['budget']['delta']:g}, with the number of releases in brackets; spent is exact "
+        "for Gaussian noise, PLD and Renyi are dp-accounting's, and Renyi's is an upper bound"
+    )
+
+
+def row_of(line: dict[str, Any]) -> list[str]:
+    """A line of the table."""
+
+    def kind(name: str) -> str:
+        return f"{line['epsilon_of'][name]:.3f} ({line['releases'][name]})"
+
+    checked = line["by_accountant"]
+    return [
+        line["ledger"],
+        f"{line['budget']['epsilon']:g}",
+        f"{line['spent']['epsilon']:.3f}",
+        kind("gradient"),
+        kind("moments"),
+        f"{checked.get('pld', 0.0):.3f}",
+        f"{checked.get('rdp', 0.0):.3f}",
+        str(len(line["runs"])),
+    ]

@@ -1,0 +1,55 @@
+"""A node in private runs: its own secret, ledger and budget, and a greeting that says nothing of its rows."""
+
+from __future__ import annotations
+
+from fedstein.errors import InputError
+from fedstein.flower.messages import Head, digest
+from fedstein.flower.node.rows import Node, load_rows, still_open
+from fedstein.privacy.guard import Guard, Unprotected, refuse
+from fedstein.privacy.noise import node_secret
+from fedstein.runs.build import build_model
+from fedstein.runs.config import Config
+
+FOLDER = "privacy"  # in the state folder: the secret and the ledger, which outlive every run
+UNKNOWN = -1  # the number of rows, where it is not public
+
+
+def refuse_unprotected(kind: str, config: Config, node: Node) -> None:
+    """The gate: what is not protected is not answered, before a row is read.
+
+    Args:
+        kind: The kind of the request.
+        config: The config that the server sent.
+        node: What the node's operator says of it.
+
+    Raises:
+        Unprotected: The run is private and the answer would not be; or the run is not private and the operator has set
+            a budget, so that this node answers private runs alone.
+    """
+    refuse(kind, config.privacy)
+    if node.budget is not None and not config.privacy.on:
+        raise Unprotected(
+            f"this node has a privacy budget (epsilon {node.budget[0]:g}, delta {node.budget[1]:g}), so it answers "
+            "private runs alone; set privacy.kind = 'record'"
+        )
+
+
+def node_guard(config: Config, node: Node, run: str) -> Guard:
+    """The guard of this node: noise from its own secret, the ledger in its state folder."""
+    folder = node.state_dir / FOLDER
+    return Guard(config.privacy, node_secret(folder), folder=folder, run=run, budget=node.budget, single=True)
+
+
+def hello_private(config: Config, node: Node) -> Head:
+    """The greeting of a private run: no digest of the rows, and their number only where it is public.
+
+    Raises:
+        InputError: The rows do not fit the run.
+    """
+    known = UNKNOWN if node.partition is None else node.partition
+    if still_open(config):
+        raise InputError("privacy.kind = 'record' needs data.categories and data.fill to be given, not to be found")
+    rows = load_rows(config, node, {}, anew=True)
+    build_model(config, rows.inputs, rows.classes, rows.task)
+    count = len(rows.share.x) if "rows" in config.privacy.public else UNKNOWN
+    return {"rows": count, "plays": known, "data": digest({})}

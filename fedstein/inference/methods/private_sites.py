@@ -1,0 +1,165 @@
+"""DSVGD in a private run: clients release noisy sums, and the server moves the particles.
+
+A particle that comes back from a client after L steps is a function of its rows. In a private run clients therefore
+train nothing. The server sends a point, the posterior mean; a client releases the gradient of its log-likelihood there,
+clipped and with noise, and at its first visit its second moments. From prior and noisy releases the server computes
+everything else, which costs no privacy: the posterior with the noise in it (``fedstein.inference.noisy_sites``), and
+SVGD on the Gaussian with its mean and covariance. (The posterior itself has a funnel where the noise leaves weights to
+a hierarchical prior, and few particles do not find their way in it; draws are from the posterior itself.) This is
+``algorithm.kind = "dsvgd"`` with ``privacy.kind = "record"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedstein.errors import InputError
+from fedstein.inference.methods.base import Accepted, Conclusion, Method, OnBlock, Protection, SvgdSettings, Training
+from fedstein.inference.methods.dsvgd import particles_of
+from fedstein.inference.natural import GaussianSite, packed
+from fedstein.inference.noisy_sites import RELEASED, Scales, noisy_posterior
+from fedstein.inference.sites.base import NO_SUMS, Arrays, Cavity, Own, Site, State
+from fedstein.inference.sites.gaussian import SiteGaussian
+from fedstein.inference.sites.settle import STEPS, Settled, settle
+from fedstein.inference.target import TargetSpec
+from fedstein.models.base import Blocks, Model, cut, join
+from fedstein.privacy.accounting import plan_of
+from fedstein.privacy.mechanism import GRADIENT, MOMENTS, clipped_sums, family_of, sensitivities
+from fedstein.privacy.settings import PrivacySettings
+from fedstein.stein import KERNELS
+
+
+def quiet(steps: int, to_go: float) -> None:
+    """Say nothing of how settling goes."""
+
+
+def gaussian_cavity(model: Model, received: Arrays, before: Blocks, state: State) -> Cavity:
+    """The Gaussian of eta and precision and nothing else: what particles settle on holds the prior already."""
+    eta, precision = received["eta"], received["precision"]
+    return Cavity(lambda theta: cut(eta[None, :] - join(theta) @ precision, model.widths))
+
+
+def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: PrivacySettings) -> Method:
+    """Build the method.
+
+    Args:
+        model: A model that ``privacy.mechanism.family_of`` knows.
+        site: Full curvature sites.
+        settings: The settings of ``[algorithm]``.
+        privacy: The settings of ``[privacy]``.
+
+    Returns:
+        The method. Its server state is the particles, eta and precision with the noise in them, and the point.
+
+    Raises:
+        InputError: The model or the sites cannot be private.
+    """
+    family = family_of(model, privacy)
+    if not site.full:
+        raise InputError("a private run needs sites.kind = 'curvature' and sites.structure = 'full'; set them")
+    if settings.temperature != 1:
+        raise InputError(
+            f"privacy.kind = 'record' needs algorithm.temperature = 1, got {settings.temperature}; leave it out"
+        )
+    width = model.widths[0]
+    inputs, visits = width // family.predictors, privacy.visits
+    bound, plan = privacy.bound(inputs), plan_of(privacy)
+    changes = sensitivities(family, bound)
+    scales = Scales(plan.gradient * changes[GRADIENT], plan.moments * changes[MOMENTS])
+    alone = site._replace(cavity=partial(gaussian_cavity, model))
+    packed_length = inputs * (inputs + 1) // 2
+
+    def total(accepted: Mapping[int, Own], start: np.ndarray | None = None) -> Arrays:
+        first = np.zeros(model.dim) if start is None else start
+        sums, found = noisy_posterior(model, family, accepted, scales, first)
+        return {"eta": sums.eta, "precision": sums.precision, "point": found.mean, "covariance": found.covariance}
+
+    def gaussian_of(server: Arrays) -> SiteGaussian:
+        covariance = np.asarray(server["covariance"], np.float64)
+        return SiteGaussian(np.asarray(server["point"], np.float64), np.linalg.inv(covariance))
+
+    noisy = site._replace(
+        init=lambda start: client_state({"particles": start}),
+        shared=RELEASED,
+        sums=NO_SUMS._replace(first=lambda particles: total({}), total=total),
+        row_gradients=lambda rows: 0,
+    )
+    spec = TargetSpec(model, noisy, 1.0, KERNELS[settings.kernel])
+
+    def init(key: Array) -> Arrays:
+        half = jax.random.normal(key, (-(-settings.particles // 2), model.dim))
+        draws = jnp.concatenate([half, -half])[: settings.particles]  # pairs, so that their mean is the posterior's
+        unit = SiteGaussian(np.zeros(model.dim), np.eye(model.dim))
+        standard = np.asarray(on_gaussian(draws, unit, STEPS, quiet).particles)
+        return placed({"standard": standard, **total({})})
+
+    def placed(server: Arrays) -> Arrays:
+        """The particles of SVGD on the posterior's Gaussian; in its coordinates they are always the same."""
+        found = gaussian_of(server)
+        root = np.linalg.cholesky(found.precision)
+        particles = found.mean + np.linalg.solve(root.T, server["standard"].T.astype(np.float64)).T
+        return {**server, "particles": jnp.asarray(particles, server["standard"].dtype)}
+
+    def client_state(server: Arrays) -> State:
+        dtype = server["particles"].dtype
+        empty = {"gradients": (visits, width), "points": (visits, width), "moments": (packed_length,)}
+        return {**{name: jnp.zeros(shape, dtype) for name, shape in empty.items()}, "visits": jnp.int32(0)}
+
+    def assign(server: Arrays, accepted: Own | None) -> Arrays:
+        return {"point": jnp.asarray(server["point"][:width], server["particles"].dtype)}
+
+    def sums(received: Arrays, state: Own, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+        exact = clipped_sums(family, np.asarray(received["point"], np.float64), x, y, bound)
+        return exact if int(state["visits"]) == 0 else {GRADIENT: exact[GRADIENT]}
+
+    def finish(released: Mapping[str, np.ndarray], received: Arrays, state: Own) -> Arrays:
+        number = int(state["visits"])
+        after: dict[str, Any] = {name: np.array(state[name]) for name in RELEASED}
+        after["gradients"][number] = released[GRADIENT]
+        after["points"][number] = received["point"]
+        if number == 0:
+            after["moments"][:] = packed(released[MOMENTS])
+        after["visits"] = np.int32(number + 1)
+        return {name: jnp.asarray(array) for name, array in after.items()}
+
+    def train(given: Training) -> tuple[Arrays, State]:
+        raise AssertionError("in a private run clients train nothing: they release protected sums")
+
+    def on_gaussian(particles: Any, found: SiteGaussian, steps: int, on_block: OnBlock) -> Settled:
+        sums = {"eta": found.precision @ found.mean, "precision": found.precision}
+        received = {"particles": particles, **sums}
+        return settle(model, alone, received, found, kernel=spec.kernel, steps=steps, on_block=on_block)
+
+    def apply(server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays], scale: Any) -> Arrays:
+        return placed({**server, **total({**accepted, **updates}, np.asarray(server["point"], np.float64))})
+
+    def conclude(server: Arrays, on_block: OnBlock | None = None) -> Conclusion:
+        server = placed(server)
+        settled = on_gaussian(server["particles"], gaussian_of(server), STEPS, on_block or quiet)
+        after = {**server, "particles": jnp.asarray(settled.particles)}
+        found = GaussianSite(*(np.asarray(server[name], np.float64) for name in GaussianSite._fields))
+        return Conclusion(after, gaussian_of(server), None, settled, found)
+
+    return Method(
+        name="dsvgd",
+        spec=spec,
+        init=init,
+        client_state=client_state,
+        broadcast=lambda server, uses: {"particles": server["particles"]},
+        assign=assign,
+        train=train,
+        apply=apply,
+        posterior=particles_of,
+        shared=RELEASED,
+        sequential=False,
+        row_gradients=lambda rows: {"train": max(rows, 0), "site": 0},
+        conclude=conclude,
+        protection=Protection(sums, finish, changes),
+    )

@@ -1,0 +1,150 @@
+"""The posterior from noisy releases: the noise is known, so the posterior includes it.
+
+Client k has released, at visits t = 1..v_k at points theta_kt, gradients g_kt = grad log p_k(theta_kt) + e_kt, and once
+its second moments. Let theta be the true coefficients, A_k(theta) = sum_i mean(f_i) (x) x_i the expected sum of y x and
+Lambda(theta) its derivative. For a canonical generalised linear model the gradient at a point is sum y x - A_k(point):
+
+    sum_k (1 / v_k) sum_t [g_kt + A_k(theta_kt)]  =  A(theta) + z + e,
+    z ~ N(0, Lambda(theta))  (rows are a sample),    e ~ N(0, S)  (the noise),   S = sum_k s^2 / v_k I.
+
+z is the same at all visits, because the rows are; the noise is averaged over visits. What is observed is thus a vector
+with mean A(theta) and covariance Lambda + S, not Lambda. Expanded at m, with r the observed minus A(m), the likelihood
+of theta is exp(-(r - Lambda (theta - m))' (Lambda + S)^-1 (...) / 2): a Gaussian site with
+
+    precision = Lambda (Lambda + S)^-1 Lambda,      eta = Lambda (Lambda + S)^-1 (r + Lambda m).
+
+Without noise that is the usual site, (Lambda, r + Lambda m). Where S is much larger than Lambda the precision falls to
+Lambda S^-1 Lambda, and the prior takes over. m is the posterior mean, found by repeating the expansion. A and Lambda
+are sums over synthetic rows with the released moments (``fedstein.privacy.synthetic``). Clients that were asked at the
+same point are summed first. Not included: the error of A and Lambda themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedstein.inference.grid_moments import grid_gaussian
+from fedstein.inference.natural import GaussianSite, no_site, unpacked
+from fedstein.inference.sites.base import Own
+from fedstein.inference.sites.gaussian import SiteGaussian
+from fedstein.models.base import Model
+from fedstein.privacy.mechanism import Family
+from fedstein.privacy.synthetic import SyntheticRows, synthetic_rows
+
+STEPS = 40
+SETTLED = 1e-3  # posterior sds
+FULL_STEPS = 2  # before steps are damped
+DAMPING = 0.7
+RELEASED = ("gradients", "points", "moments", "visits")
+
+
+class Scales(NamedTuple):
+    """Standard deviations of the noise in one release of one client."""
+
+    gradient: float
+    moments: float
+
+
+class Group(NamedTuple):
+    """Clients that were asked at one point, with the synthetic rows of their summed moments."""
+
+    point: np.ndarray
+    rows: SyntheticRows
+
+
+class Observed(NamedTuple):
+    """What the releases say together: the averaged gradients, where they were taken, and the variance of the noise."""
+
+    gradient: np.ndarray
+    groups: list[Group]
+    variance: float
+
+
+def observe(accepted: Mapping[int, Own], inputs: int, scales: Scales) -> Observed:
+    """Put the releases together.
+
+    Args:
+        accepted: Of every client its ``RELEASED`` arrays.
+        inputs: The width of a row, the intercept included.
+        scales: The noise of a release.
+
+    Returns:
+        The observation.
+    """
+    gradient: Any = 0.0
+    at: dict[bytes, list[tuple[int, float]]] = {}
+    points: dict[bytes, np.ndarray] = {}
+    variance = 0.0
+    for client in sorted(accepted):
+        site = {name: np.asarray(accepted[client][name]) for name in RELEASED}
+        visits = int(site["visits"])
+        if not visits:
+            continue
+        gradient = gradient + site["gradients"][:visits].astype(np.float64).sum(axis=0) / visits
+        variance += scales.gradient**2 / visits
+        for point in site["points"][:visits].astype(np.float64):
+            at.setdefault(point.tobytes(), []).append((client, 1 / visits))
+            points[point.tobytes()] = point
+    found: dict[tuple[tuple[int, float], ...], SyntheticRows] = {}
+    groups = []
+    for key, members in at.items():
+        share = tuple(members)
+        if share not in found:
+            moments = sum(weight * unpacked(np.asarray(accepted[k]["moments"], float), inputs) for k, weight in share)
+            noise = scales.moments * float(np.sqrt(sum(weight**2 for _, weight in share)))
+            found[share] = synthetic_rows(np.asarray(moments), noise)
+        groups.append(Group(points[key], found[share]))
+    return Observed(np.asarray(gradient, np.float64), groups, variance)
+
+
+def expand_at(observed: Observed, family: Family, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """eta and precision of the coefficients' site, expanded at beta; see the module."""
+    r, curvature = observed.gradient.copy(), np.zeros((len(beta), len(beta)))
+    totals = {id(group.rows): group.rows for group in observed.groups}
+    counts = {key: sum(id(group.rows) == key for group in observed.groups) for key in totals}
+    for key, rows in totals.items():
+        r -= counts[key] * rows.mean(family, beta)
+        curvature += counts[key] * rows.information(family, beta)
+    for group in observed.groups:
+        r += group.rows.mean(family, group.point)
+    if observed.variance == 0:
+        return r + curvature @ beta, curvature
+    shrink = np.linalg.solve(curvature + observed.variance * np.eye(len(beta)), curvature)
+    precision = curvature @ shrink
+    return shrink.T @ (r + curvature @ beta), 0.5 * (precision + precision.T)
+
+
+def noisy_posterior(
+    model: Model, family: Family, accepted: Mapping[int, Own], scales: Scales, start: np.ndarray
+) -> tuple[GaussianSite, SiteGaussian]:
+    """The sites' sum with the noise in it, and the posterior's moments.
+
+    Args:
+        model: A model whose block 0 holds the coefficients.
+        family: Its likelihood.
+        accepted: What clients have released.
+        scales: The noise of a release.
+        start: Where to begin, d.
+
+    Returns:
+        eta and precision, d and d x d, and the Gaussian with the mean and covariance of prior times sites.
+    """
+    width = model.widths[0]
+    site = no_site(model.dim)
+    if not accepted:
+        return site, grid_gaussian(model, *site)
+    observed = observe(accepted, width // family.predictors, scales)
+    mean = np.asarray(start, np.float64).copy()
+    found = grid_gaussian(model, *site)
+    for step in range(STEPS):
+        eta, precision = expand_at(observed, family, mean[:width])
+        site.eta[:width], site.precision[:width, :width] = eta, precision
+        found = grid_gaussian(model, *site)
+        move = found.mean - mean
+        if np.max(np.abs(move) / found.sd) < SETTLED:
+            break
+        mean += move if step < FULL_STEPS else DAMPING * move
+    return site, found

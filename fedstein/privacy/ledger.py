@@ -1,0 +1,170 @@
+"""What a client has released: one line a release, on disk before the release is sent.
+
+The ledger belongs to the rows, not to a run: it counts over all runs and refuses what would go past its budget. A line
+is appended and synced before a release is handed out. A process that is killed before has sent nothing; one that is
+killed afterwards has spent, and the same release, which has the same id, can be sent again at no further cost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstein.errors import FedsteinError, InputError
+from fedstein.files import folder_lock, sync_folder, write_bytes
+from fedstein.privacy.accounting import epsilon_of, mu_of, spent_mu
+
+FORMAT = "fedstein ledger 1"
+ROUNDING = 1e-9  # of mu^2, for sums of a plan that is exactly the budget
+
+
+class BudgetSpent(FedsteinError):
+    """A release would go past the client's budget. Nothing was released."""
+
+
+class Release(NamedTuple):
+    """One line of a ledger."""
+
+    id: str  # digest of everything that determines the release
+    what: str  # "gradient" or "moments"
+    multiplier: float
+    run: str
+    client: int
+    visit: int
+
+
+class Ledger:
+    """The releases from one client's rows. Without a file they are kept in memory."""
+
+    def __init__(self, path: Path | None, epsilon: float, delta: float, *, fixed: bool = False):
+        """
+        Args:
+            path: The file; None keeps the ledger in memory.
+            epsilon: The budget for all runs together, where the file has none yet.
+            delta: The budget's delta.
+            fixed: Whether ``epsilon`` is the operator's own word, which replaces the budget of the file.
+
+        Raises:
+            InputError: The file is damaged, or counts at another delta.
+        """
+        self.path, self.epsilon, self.delta, self.fixed = path, epsilon, delta, fixed
+        self.entries: list[Release] = []
+        if path is not None:
+            self._read()
+
+    def charge(self, releases: Sequence[Release]) -> None:
+        """Write releases down. After that, and only then, they may be sent.
+
+        Args:
+            releases: Releases that are sent together. Those that are in the ledger already cost nothing.
+
+        Raises:
+            BudgetSpent: They would go past the budget; nothing was written.
+            InputError: The file is damaged, or cannot be written.
+        """
+        with self._alone():
+            known = {entry.id for entry in self.entries}
+            fresh = [release for release in releases if release.id not in known]
+            if not fresh:
+                return
+            total = spent_mu([entry.multiplier for entry in (*self.entries, *fresh)])
+            if total**2 > mu_of(self.epsilon, self.delta) ** 2 * (1 + ROUNDING):
+                raise BudgetSpent(
+                    f"{' and '.join(release.what for release in fresh)} of visit {fresh[0].visit + 1} would bring what "
+                    f"this client has spent from epsilon {self.spent:.3g} to {epsilon_of(total, self.delta):.3g} at "
+                    f"delta {self.delta:g}, and its budget is {self.epsilon:g}; nothing was released"
+                )
+            self._append(fresh)
+            self.entries += fresh
+
+    @property
+    def mu(self) -> float:
+        """mu of all releases together."""
+        return spent_mu([entry.multiplier for entry in self.entries])
+
+    @property
+    def spent(self) -> float:
+        """epsilon of all releases together, at the budget's delta."""
+        return epsilon_of(self.mu, self.delta)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time; it sees what others have written meanwhile."""
+        if self.path is None:
+            yield
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with folder_lock(self.path.parent, wait=True):
+            self._read()
+            yield
+
+    def _append(self, fresh: Sequence[Release]) -> None:
+        if self.path is None:
+            return
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        lines = "".join(json.dumps({**release._asdict(), "time": now}) + "\n" for release in fresh)
+        if not self.path.exists():
+            head = {"format": FORMAT, "epsilon": self.epsilon, "delta": self.delta, "time": now}
+            write_bytes(self.path, (json.dumps(head) + "\n").encode())
+        try:
+            with self.path.open("ab") as file:
+                file.write(lines.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be written ({os.strerror(error.errno or 0).lower()}), so nothing was released"
+            ) from error
+
+    def _read(self) -> None:
+        """Read the file. A last line without its end was never answered for: nothing was sent, and it is cut off."""
+        assert self.path is not None
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            write_bytes(self.path, whole)
+        head, releases = parse(whole, self.path)
+        self.entries = releases
+        if not self.fixed:
+            self.epsilon = float(head["epsilon"])
+        if head["delta"] != self.delta:
+            raise InputError(
+                f"{self.path} counts at delta {head['delta']:g}, the run at {self.delta:g}: what was spent cannot be "
+                "added up; use the ledger's delta"
+            )
+
+
+def parse(content: bytes, path: Path) -> tuple[dict[str, Any], list[Release]]:
+    """The head and the releases of a ledger.
+
+    Args:
+        content: The file's whole lines.
+        path: The file, for messages.
+
+    Returns:
+        The head, with the budget, and the releases.
+
+    Raises:
+        InputError: It is no ledger, or a line is damaged.
+    """
+    try:
+        head, *lines = [json.loads(line) for line in content.splitlines()]
+        if head["format"] != FORMAT or not 0 < float(head["delta"]) < 1 or not float(head["epsilon"]) > 0:
+            raise ValueError(f"expected {FORMAT!r}")
+        releases = [Release(**{name: line[name] for name in Release._fields}) for line in lines]
+        if not all(math.isfinite(entry.multiplier) and entry.multiplier > 0 for entry in releases):
+            raise ValueError("a multiplier is no positive number")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is damaged: it is no ledger of privacy ({error}); restore it: without it nothing may be released"
+        ) from None
+    return head, releases

@@ -1,0 +1,151 @@
+"""What a client releases: a sum of bounded row contributions, plus Gaussian noise.
+
+Rows count with the weight w_i = min(1, C^2 / |x_i|^2), x_i with the intercept's 1. It depends on x_i alone, so scores
+still have mean zero at the true coefficients, whatever C is: rows far out count less, and nothing is biased. Datasets
+are neighbours if one has one row more. One row adds to
+
+    gradient   sum_i w_i u_i (x) x_i,      |w_i u_i (x) x_i| = w_i |u_i| |x_i| <= U C,
+    moments    sum_i w_i x_i x_i',         |w_i x_i x_i'|_F = w_i |x_i|^2 <= C^2,
+
+because w_i |x_i| <= C and w_i |x_i|^2 <= C^2 in both cases of the minimum. u_i is the derivative of log p(y_i | f_i) by
+the linear predictors f_i, |u_i| <= U: 1 for logistic, sqrt(2) for softmax, and the bound on counts for Poisson
+regression. Those norms are the sensitivities. The symmetric matrix gets noise of standard deviation s on the diagonal
+and s / sqrt(2) elsewhere: in the coordinates in which the Frobenius norm is the Euclidean one, noise s on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from fedstein.errors import InputError
+from fedstein.models.base import Model
+from fedstein.privacy.noise import add_noise
+from fedstein.privacy.settings import PrivacySettings
+
+GRADIENT, MOMENTS = "gradient", "moments"
+
+
+class Family(NamedTuple):
+    """A canonical generalised linear model: u = target(y) - mean(f), with linear predictors f, rows x P.
+
+    Attributes:
+        predictors: P.
+        bound: U, the largest norm of u.
+        target: y -> rows x P.
+        mean: f -> rows x P.
+        information: f -> rows x P x P, the derivative of the mean.
+    """
+
+    predictors: int
+    bound: float
+    target: Callable[[np.ndarray], np.ndarray]
+    mean: Callable[[np.ndarray], np.ndarray]
+    information: Callable[[np.ndarray], np.ndarray]
+
+
+def family_of(model: Model, settings: PrivacySettings) -> Family:
+    """The form of the model's likelihood.
+
+    Raises:
+        InputError: The model has no such form, or a bound is missing.
+    """
+    if model.name == "blr":
+        return Family(1, 1.0, lambda y: y[:, None].astype(float), expit, lambda f: _variance(expit(f))[:, :, None])
+    if model.name == "softmax":
+        classes = model.classes
+        return Family(
+            classes,
+            2**0.5,
+            lambda y: np.eye(classes)[np.asarray(y, int)],
+            lambda f: softmax(f, axis=1),
+            lambda f: _spread(softmax(f, axis=1)),
+        )
+    if model.name == "poisson":
+        if settings.largest_count is None:
+            raise InputError(
+                "privacy.kind = 'record' with model.kind = 'poisson' needs privacy.largest_count: a public bound at "
+                "which counts are cut, because a count has none of its own; set it"
+            )
+        most = float(settings.largest_count)
+
+        def rate(f: np.ndarray) -> np.ndarray:
+            return np.exp(np.minimum(f, np.log(most)))
+
+        return Family(
+            1, most, lambda y: np.clip(y, 0, most)[:, None].astype(float), rate, lambda f: rate(f)[:, :, None]
+        )
+    raise InputError(
+        f"privacy.kind = 'record' works with model.kind = {', '.join(map(repr, SUPPORTED))}, got {model.name!r}: only "
+        "for those it is known how much one row can change what a client sends; choose one of them, or set "
+        "privacy.kind = 'none'"
+    )
+
+
+SUPPORTED = ("blr", "softmax", "poisson")
+
+
+def _variance(p: np.ndarray) -> np.ndarray:
+    return p * (1 - p)
+
+
+def _spread(p: np.ndarray) -> np.ndarray:
+    return p[:, :, None] * np.eye(p.shape[1]) - p[:, :, None] * p[:, None, :]
+
+
+def row_weights(x: np.ndarray, clip: float) -> np.ndarray:
+    """w_i = min(1, C^2 / |x_i|^2)."""
+    squared = np.maximum((x * x).sum(axis=1), 1e-300)
+    return np.minimum(1.0, clip**2 / squared)
+
+
+def clipped_sums(
+    family: Family, coefficients: np.ndarray, x: np.ndarray, y: np.ndarray, clip: float
+) -> dict[str, np.ndarray]:
+    """The sums over rows, before noise. They must not leave the client.
+
+    Args:
+        family: The likelihood.
+        coefficients: The point at which the gradient is taken: predictors x inputs in row-major order.
+        x: Rows with the intercept's column, float64.
+        y: Labels or counts.
+        clip: C.
+
+    Returns:
+        ``gradient``, as the coefficients, and ``moments``, inputs x inputs.
+    """
+    weights = row_weights(x, clip)
+    beta = coefficients.reshape(family.predictors, x.shape[1])
+    u = family.target(y) - family.mean(x @ beta.T)
+    weighted = weights[:, None] * x
+    return {GRADIENT: (u.T @ weighted).ravel(), MOMENTS: weighted.T @ x}
+
+
+def sensitivities(family: Family, clip: float) -> dict[str, float]:
+    """How much one row can change each sum, in the Euclidean and the Frobenius norm."""
+    return {GRADIENT: family.bound * clip, MOMENTS: clip**2}
+
+
+def release(name: str, exact: np.ndarray, scale: float, secret: bytes, label: str) -> np.ndarray:
+    """One noisy sum.
+
+    Args:
+        name: ``"gradient"`` or ``"moments"``.
+        exact: The sum.
+        scale: The standard deviation of the noise: multiplier times sensitivity.
+        secret: Where the noise comes from.
+        label: The label of this release.
+
+    Returns:
+        The noisy sum; a matrix stays symmetric.
+    """
+    if name == GRADIENT:
+        return add_noise(exact, scale, secret, label)
+    rows, columns = np.tril_indices(len(exact))
+    spread = np.where(rows == columns, scale, scale / np.sqrt(2))
+    found = np.zeros_like(exact)
+    found[rows, columns] = add_noise(exact[rows, columns], spread, secret, label)
+    return found + np.tril(found, -1).T

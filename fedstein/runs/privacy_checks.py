@@ -1,0 +1,90 @@
+"""What a private run cannot have: every combination that would send something unprotected, refused before it starts."""
+
+from __future__ import annotations
+
+from fedstein.data import DATASETS, is_open
+from fedstein.errors import InputError
+from fedstein.inference.sites import CurvatureSettings
+from fedstein.privacy.guard import refuse
+from fedstein.privacy.mechanism import SUPPORTED
+from fedstein.runs.schema import Sections
+
+SCHEMES = ("round_robin", "random")
+
+
+def check_privacy(config: Sections) -> None:
+    """Refuse a private run that would need messages which are not protected.
+
+    Args:
+        config: A config whose sections are valid each on its own.
+
+    Raises:
+        InputError: A part would send, or need, what is not protected; the message says which, and what to set.
+    """
+    privacy = config.privacy
+    if not privacy.on:
+        return
+    said = f"privacy.kind = {privacy.kind!r}"
+    if config.algorithm.kind != "dsvgd":
+        raise InputError(
+            f"{said} works with algorithm.kind = 'dsvgd', got {config.algorithm.kind!r}: what clients of other methods "
+            "send is not protected; set it, or leave it out"
+        )
+    if config.model.kind not in SUPPORTED:
+        raise InputError(
+            f"{said} works with model.kind = {', '.join(map(repr, SUPPORTED))}, got {config.model.kind!r}: for other "
+            "models it is not known how much one row can change what a client sends"
+        )
+    if config.model.kind == "poisson" and privacy.largest_count is None:
+        raise InputError(
+            f"{said} with model.kind = 'poisson' needs privacy.largest_count: a public bound at which counts are cut, "
+            "because a count has none of its own; set it"
+        )
+    if privacy.largest_count is not None and config.model.kind != "poisson":
+        raise InputError(
+            f"privacy.largest_count is for model.kind = 'poisson', got {config.model.kind!r}; leave it out"
+        )
+    sites = config.sites
+    if not isinstance(sites, CurvatureSettings) or sites.structure != "full":
+        raise InputError(f"{said} needs sites.kind = 'curvature' and sites.structure = 'full'; set them")
+    if sites.expand == "variational":
+        refuse("expand", privacy)
+    if sites.renew or sites.damping != 1.0 or sites.stiffness != 1.0:
+        raise InputError(f"{said} has no use for sites.renew, sites.damping and sites.stiffness; leave them out")
+    if config.selection.kind not in SCHEMES:
+        raise InputError(
+            f"{said} works with selection.kind = {' or '.join(map(repr, SCHEMES))}, got {config.selection.kind!r}: "
+            "reports are not protected; set it"
+        )
+    if config.evaluate.where == "clients":
+        refuse("evaluate", privacy)
+    if any(config.channel.codec_of(kind) != "plain" for kind in ("assignment", "update")):
+        raise InputError(f"{said} needs channel.codec = 'plain' for assignments and updates; set it")
+    if config.engine.kind == "flower" and privacy.ledger:
+        raise InputError("privacy.ledger is for runs in process: on nodes ledgers are in their state-dir; leave it out")
+    _check_visits(config)
+    _check_columns(config)
+
+
+def _check_visits(config: Sections) -> None:
+    visits, per_round = config.privacy.visits, config.selection.per_round
+    clients = config.partition.clients - len(config.selection.barred or ())
+    if config.rounds * per_round > clients * visits:
+        raise InputError(
+            f"rounds = {config.rounds} with selection.per_round = {per_round} asks {clients} clients more often than "
+            f"privacy.visits = {visits}: after that many visits a client's budget is spent; take at most "
+            f"{clients * visits // per_round} rounds, or more visits, each of which is then noisier"
+        )
+    if config.selection.kind == "random" and per_round < clients and config.rounds > visits:
+        raise InputError(
+            f"selection.kind = 'random' with rounds = {config.rounds} may draw a client more often than "
+            f"privacy.visits = {visits}; use 'round_robin', or at most {visits} rounds"
+        )
+
+
+def _check_columns(config: Sections) -> None:
+    given, name = config.data, config.data.name
+    if given.standardize and name in DATASETS:
+        refuse("scale", config.privacy)
+    if name in ("nodes", "file") and is_open(given.categories, given.missing, given.fill):
+        refuse("columns", config.privacy)

@@ -1,0 +1,1 @@
+"""What privacy costs: accuracy against epsilon, and whether intervals still cover."""

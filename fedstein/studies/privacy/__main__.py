@@ -1,0 +1,73 @@
+"""Run the study, or go on with it: what is in the tables already is not computed again.
+
+python -m fedstein.studies.privacy --out DIR --heart FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedstein.studies.privacy.accuracy import covertype, heart
+from fedstein.studies.privacy.coverage import TASKS, simulate
+
+EPSILONS = (0.0, 8.0, 3.0, 1.0)
+
+
+def known(path: Path, keys: Sequence[str]) -> set[tuple[str, ...]]:
+    """What a table has already."""
+    if not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        return {tuple(line[key] for key in keys) for line in csv.DictReader(file)}
+
+
+def add(path: Path, line: dict[str, Any]) -> None:
+    """Append a line to a table."""
+    fresh = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(line), lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()})
+    print(line, flush=True)
+
+
+def fill(path: Path, task: str, seeds: int, compute: Callable[[float, int], dict[str, Any]]) -> None:
+    """Compute what a table does not have yet, seed by seed."""
+    done = known(path, ("task", "epsilon", "seed"))
+    for seed in range(seeds):
+        for epsilon in EPSILONS:
+            if (task, f"{epsilon:g}", str(seed)) not in done:
+                add(path, compute(epsilon, seed))
+
+
+def main() -> None:
+    """Read the command line and fill the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--heart", type=Path, help="The folder with the hospitals' processed.*.data files of UCI.")
+    parser.add_argument("--part", action="append", choices=("covertype", "heart", "coverage"))
+    parser.add_argument("--seeds", type=int, default=5, help="Seeds of Covertype; heart has four times as many.")
+    parser.add_argument("--simulations", type=int, default=40)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    parts = options.part or ["covertype", "coverage", *(["heart"] if options.heart else [])]
+    if "heart" in parts:
+        fill(
+            options.out / "heart.csv", "heart, 4 hospitals", 4 * options.seeds, lambda e, s: heart(options.heart, e, s)
+        )
+    if "coverage" in parts:
+        for task in TASKS:
+            count = options.simulations // (1 if task.startswith("gaussian") else 4)
+            fill(options.out / "coverage.csv", task, count, lambda e, s, task=task: simulate(task, e, s))  # type: ignore[misc]
+    if "covertype" in parts:
+        runs = options.out / "runs"
+        fill(options.out / "covertype.csv", "covertype 10 x 4,000", options.seeds, lambda e, s: covertype(e, s, runs))
+
+
+if __name__ == "__main__":
+    main()
