@@ -13,6 +13,7 @@ from pydantic import Field
 from fedstein.settings import Fraction, Positive, PositiveFloat, Settings
 
 PUBLIC = ("rows", "scaling", "columns")
+Public = Annotated[str, Field(pattern=f"^({'|'.join(PUBLIC)})$")]
 LARGEST_CLIP = 4.0
 
 
@@ -46,10 +47,10 @@ class PrivacySettings(Settings):
         None,
         description="Counts and rates are cut at this public bound (model.kind = 'poisson', which cannot do without).",
     )
-    public: list[Literal["rows", "scaling", "columns"]] = Field(
+    public: list[Public] = Field(
         [],
         description="What the users of this config declare to be public, so that it is sent as it is: numbers of rows, "
-        "means and scales of columns, categories and fills of columns.",
+        "means and scales of columns, categories and fills of columns (`rows`, `scaling`, `columns`).",
     )
     ledger: str = Field(
         "",
