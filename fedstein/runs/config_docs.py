@@ -116,7 +116,7 @@ def kind_text(section: str) -> KeyText:
 
 def key_text(section: str, key: str) -> KeyText:
     """A key of a section, for all kinds that have it."""
-    if key == "kind":
+    if key == "kind" and section in FAMILIES:
         return kind_text(section)
     fields = fields_of(section, key)
     default = by_kind(
@@ -164,7 +164,7 @@ def chosen_texts(draft: Draft) -> Iterator[KeyText]:
 
 def _chosen(draft: Draft, key: str, field: FieldInfo) -> KeyText:
     section, _, name = key.rpartition(".")
-    default = None if name == "kind" else field.get_default(call_default_factory=True)
+    default = None if name == "kind" and section in FAMILIES else field.get_default(call_default_factory=True)
     reasons: tuple[tuple[str, str], ...] = ()
     if key in draft.by_rule:
         rule, default = draft.by_rule[key]

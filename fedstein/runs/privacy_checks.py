@@ -60,6 +60,8 @@ def check_privacy(config: Sections) -> None:
         refuse("evaluate", privacy)
     if any(config.channel.codec_of(kind) != "plain" for kind in ("assignment", "update")):
         raise InputError(f"{said} needs channel.codec = 'plain' for assignments and updates; set it")
+    if privacy.sums != "plain":
+        raise InputError(f"{said} with privacy.sums = {privacy.sums!r}: masked sums are not noisy; leave sums out")
     if config.engine.kind == "flower" and privacy.ledger:
         raise InputError("privacy.ledger is for runs in process: on nodes ledgers are in their state-dir; leave it out")
     _check_visits(config)

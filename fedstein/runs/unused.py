@@ -39,6 +39,10 @@ TIES = (
     Tie(
         "evaluate.fraction", "evaluate.where", lambda d: d["evaluate.where"] == "clients", "evaluate.where = 'clients'"
     ),
+    *(
+        Tie(f"privacy.{key}", "privacy.kind", lambda d: d["privacy.kind"] != "none", "privacy.kind = 'record'")
+        for key in ("epsilon", "delta", "clip", "visits", "split", "largest_count", "public", "ledger")
+    ),
     Tie("data.test_fraction", "data.test_path", lambda d: not d["data.test_path"], "no data.test_path"),
 )
 

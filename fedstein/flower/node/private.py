@@ -47,6 +47,8 @@ def hello_private(config: Config, node: Node) -> Head:
         InputError: The rows do not fit the run.
     """
     known = UNKNOWN if node.partition is None else node.partition
+    if node.plays:
+        raise InputError("a private run needs a node of its own for every client; use partition-id=K")
     if still_open(config):
         raise InputError("privacy.kind = 'record' needs data.categories and data.fill to be given, not to be found")
     rows = load_rows(config, node, {}, anew=True)

@@ -128,7 +128,19 @@ def read_node(settings: Mapping[str, Any]) -> Node:
         )
     folder = Path(str(settings["state-dir"])).expanduser()
     expected = settings.get("num-partitions")
-    return Node(name, folder, partition, path, expected, plugins, target, features, policy, plays=plays, budget=read_budget(settings))
+    return Node(
+        name,
+        folder,
+        partition,
+        path,
+        expected,
+        plugins,
+        target,
+        features,
+        policy,
+        plays=plays,
+        budget=read_budget(settings),
+    )
 
 
 def _listed(settings: Mapping[str, Any], key: str) -> tuple[str, ...]:

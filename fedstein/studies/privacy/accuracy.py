@@ -81,8 +81,8 @@ def heart(folder: Path, epsilon: float, seed: int) -> dict[str, Any]:
     parts = split_hospitals(folder)
     began = time.perf_counter()
     posterior = fedstein.fit(
-        "blr", [(x, y) for x, y, _, _ in parts], seed=seed, standardise=False, settings=private(epsilon),
-        progress=False, **({} if epsilon else {"rounds": 40}),
+        "blr", [(x, y) for x, y, _, _ in parts], seed=seed, standardise=False, progress=False,
+        settings=private(epsilon) or {"rounds": 40},
     )  # fmt: skip
     by_centre = [float(np.mean(posterior.predict(x).argmax(axis=1) == y)) for _, _, x, y in parts]
     rows = np.array([len(y) for *_, y in parts])

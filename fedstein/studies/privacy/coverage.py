@@ -60,11 +60,12 @@ def simulate(task: str, epsilon: float, seed: int) -> dict[str, Any]:
     y = (random.random(len(x)) < 1 / (1 + np.exp(-with_one @ beta))).astype(np.int32)
     privacy = PrivacySettings(kind="record", epsilon=epsilon or 100.0)
     model, settings = blr(x.shape[1]), DsvgdSettings(particles=2)
-    site = SITES["curvature"].build(model, SITES["curvature"].settings(), settings)
+    site = SITES["curvature"].build(model, SITES["curvature"].settings(kind="curvature"), settings)
     method = private_sites(model, site, settings, privacy)
     protection, total = method.protection, method.spec.site.sums.total
     assert protection is not None
-    guard, states = Guard(privacy, seed_secret(seed)), {}
+    guard = Guard(privacy, seed_secret(seed))
+    states: dict[int, Any] = {}
     server: dict[str, Any] = {**total({}), "particles": np.zeros((2, model.dim), np.float32)}
     server["point"] = np.zeros(model.dim)
     parts = np.array_split(np.arange(len(x)), CLIENTS)
