@@ -32,7 +32,7 @@ GATES: dict[str, str] = {
     "evaluate": "counts over held-out rows are not protected; evaluate at the server (evaluate.where = 'server')",
     "expand": "expansions are not protected; set sites.expand = 'mean'",
     "nodes": "expansions are not protected; set sites.expand = 'mean'",
-    "secure": "masked sums are not noisy; set privacy.sums = 'plain'",
+    "secure": "masked sums are not protected: they are not noisy; set privacy.sums = 'plain'",
     "weigh": "log-likelihoods at draws are not protected; set sites.expand = 'mean'",
 }
 PUBLIC_MEANS = {

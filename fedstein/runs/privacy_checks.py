@@ -88,5 +88,5 @@ def _check_columns(config: Sections) -> None:
     given, name = config.data, config.data.name
     if given.standardize and name in DATASETS:
         refuse("scale", config.privacy)
-    if name in ("nodes", "file") and is_open(given.categories, given.missing, given.fill):
+    if name == "nodes" and is_open(given.categories, given.missing, given.fill):
         refuse("columns", config.privacy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from conftest import BLR, CLIENTS, Fleet, in_process, lines, settings
 
 from fedstein.privacy import guard
@@ -14,7 +15,10 @@ from fedstein.runs.audit import audit
 PRIVATE = {"kind": "record", "epsilon": 3.0, "visits": 2}
 
 
-def test_both_engines_compute_the_same_from_the_same_secret(fleet: Fleet, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.slow
+def test_both_engines_compute_the_same_from_the_same_secret(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     raw = settings(BLR, rounds=2, privacy=PRIVATE)
     raw["engine"]["start_timeout"] = 10.0
     here = in_process(raw, tmp_path / "local")

@@ -60,7 +60,8 @@ def test_defaults_of_a_private_run() -> None:
     assert (config.rounds, config.selection.kind, config.selection.per_round) == (2, "round_robin", 3)
     assert config.evaluate.where == "server"
     assert "privacy" in config.to_dict()
-    assert "privacy" not in config_of(privacy={"kind": "none", "epsilon": 1.0, "visits": 4}).to_dict()
+    with pytest.raises(InputError, match=r"privacy\.epsilon is not used"):
+        config_of(privacy={"kind": "none"})
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,7 @@ def test_scales_of_own_files_must_be_public(tmp_path: Path) -> None:
     resolve(raw, facts_of(load_dataset(raw)))
 
 
+@pytest.mark.slow
 def test_a_run_repeats_itself_spends_its_budget_and_is_audited(finished: Path, tmp_path: Path) -> None:
     runner.start(prepared(), tmp_path / "again", silent)
     for name in ("posterior.safetensors", "sums.safetensors"):
@@ -112,6 +114,7 @@ def test_a_run_repeats_itself_spends_its_budget_and_is_audited(finished: Path, t
         audit(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_sends_the_same_and_spends_nothing_twice(finished: Path, tmp_path: Path) -> None:
     def stop(record: Any) -> None:
         raise KeyboardInterrupt
@@ -127,6 +130,7 @@ def test_a_run_that_is_resumed_sends_the_same_and_spends_nothing_twice(finished:
     assert audit(tmp_path / "run")[0]["releases"] == {"gradient": 2, "moments": 1}
 
 
+@pytest.mark.slow
 def test_a_ledger_that_several_runs_share_refuses_the_second(tmp_path: Path) -> None:
     own = {"ledger": str(tmp_path / "ledgers")}
     runner.start(prepared(privacy=own), tmp_path / "one", silent)
