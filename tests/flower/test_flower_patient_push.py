@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
-from fedstein.flower.node.patient_push import patiently
+from fedstein.flower.node.patient_push import keep_replies, patiently
 
 TREE = ObjectTree(object_id="a", children=[ObjectTree(object_id="b"), ObjectTree(object_id="c")])
 
@@ -67,3 +69,19 @@ def test_a_link_that_refuses_for_good_is_said_to() -> None:
     with pytest.raises(ObjectPushError):
         deliver(link)
     assert link.heads == 3
+
+
+def test_a_node_without_open_messages_does_not_wait_for_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two replies were sent together; the second message then asks for a reply that is gone already."""
+    from flwr.supernode import start_client_internal as node
+
+    pushed: list[dict[str, object]] = []
+    monkeypatch.setattr(node, "_push_messages", lambda **given: pushed.append(given))
+    keep_replies()
+    state = InMemoryNodeState(InMemoryObjectStore())
+    given = {"object_store": None, "send": None, "push_object": None}
+    node._push_messages(state=state, **given)
+    assert not pushed
+    state.msg_store["open"] = object()  # type: ignore[assignment]
+    node._push_messages(state=state, **given)
+    assert len(pushed) == 1

@@ -77,6 +77,19 @@ def patiently(send: Send, push_object: PushObject, pauses: tuple[float, ...] = P
     return send_and_keep, push_again
 
 
+def nothing_open(state: Any) -> bool:
+    """Whether the node has no message that is still to be answered.
+
+    Flower sends all replies that are there, and then waits for one after the next message that it takes. A message
+    whose arrays came late (``receiver``) may have been answered together with another one, so that none is left.
+
+    Args:
+        state: The state of Flower's SuperNode, which keeps a message until its reply has been sent.
+    """
+    with state.lock_msg_store:
+        return not state.msg_store
+
+
 def keep_replies() -> None:
     """Make Flower's SuperNode in this process send replies patiently."""
     from flwr.supernode import start_client_internal as node
@@ -84,6 +97,8 @@ def keep_replies() -> None:
     push = node._push_messages
 
     def push_patiently(state: Any, object_store: Any, send: Send, push_object: PushObject) -> None:
+        if nothing_open(state):  # else Flower waits for ever, and the node takes no message any more
+            return
         send, push_object = patiently(send, push_object)
         push(state=state, object_store=object_store, send=send, push_object=push_object)
 
