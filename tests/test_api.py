@@ -153,6 +153,7 @@ def test_importing_touches_neither_jax_nor_its_flags():
         "import sys, fedstein\n"
         "assert 'jax' not in sys.modules\n"
         "fedstein.stein, fedstein.models, fedstein.fit\n"
+        "assert not {'scipy', 'rich', 'matplotlib', 'sklearn', 'numpyro'} & set(sys.modules), 'slow to import'\n"
         "import jax\n"
         "assert not jax.config.jax_enable_x64\n"
     )
