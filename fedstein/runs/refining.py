@@ -232,7 +232,8 @@ def check_sites(
     nodes, node_rows, can = None, 0, can_have_nodes(clients.model)
     best = weighted_from(None, COUNT if many and not can else FEW)
     if many and can:
-        at, share = None, best.ess / len(best.draws)
+        if not poor(best):  # few draws find out what is clearly poor; what seems good is judged by many
+            best = weighted_from(None, COUNT)
         if poor(best):
             refined = refine_nodes(
                 clients.model,
@@ -241,15 +242,14 @@ def check_sites(
                 total,
                 on_pass=lambda to_go: say(f"pass at {len(NODES)} scales of the prior: {to_go:.2g} posterior sds to go"),
             )
-            at = refined.sites
-            nodes = {"scales": at.nodes.tolist(), "passes": len(refined.to_go), "to_go": refined.to_go[-1]}
+            nodes = {"scales": refined.sites.nodes.tolist(), "passes": len(refined.to_go), "to_go": refined.to_go[-1]}
             node_rows = (
                 len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
             )
-        best = weighted_from(at, COUNT)
-        if at is not None and (best.k > RELIABLE or best.ess < share * len(best.draws)):  # they were no better
-            other = weighted_from(None, COUNT)
-            best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
+            plain, best = best, weighted_from(refined.sites, COUNT)
+            if best.k > RELIABLE or best.ess < plain.ess / len(plain.draws) * COUNT:  # they were no better
+                other = plain if len(plain.draws) == COUNT else weighted_from(None, COUNT)
+                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
     document = {
         "draws": len(best.draws),
         "k": best.k,
