@@ -14,6 +14,7 @@ import argparse
 import csv
 import hashlib
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +87,7 @@ def from_config(task: str, seed: int, out: Path) -> Found:
     config, dataset, target = target_of(task, seed, out)
     folder = out / f"run-{task}-{seed}"
     if not (folder / "summary.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)  # what a run of this study that was stopped has left
         runner.start(prepare_run(config, dataset), folder, lambda record: None)
     return Found(load(folder), target, cost_of(folder))
 
