@@ -33,6 +33,19 @@ CONTRADICTIONS = [
         ["data.name=file", "data.path=x", "data.test_path=y", "data.test_fraction=0.3"],
         ["data.test_fraction", "data.test_path is 'y'", "no data.test_path"],
     ),
+    *(
+        ([f"privacy.{key}={value}"], [f"privacy.{key}", "'none' by default", "privacy.kind = 'record'"])
+        for key, value in {
+            "epsilon": 2.0,
+            "delta": 1e-6,
+            "clip": 3.0,
+            "visits": 3,
+            "split": 0.5,
+            "largest_count": 9,
+            "public": '["rows"]',
+            "ledger": "books",
+        }.items()
+    ),
 ]
 
 
