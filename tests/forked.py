@@ -35,6 +35,12 @@ class Server:
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
         self.connection = ours  # its end is the end of the program
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
 
     def run(self, request: dict[str, Any], seconds: float) -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:

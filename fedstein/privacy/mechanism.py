@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from fedstein.errors import InputError
 from fedstein.models.base import Model
@@ -53,6 +52,8 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
     Raises:
         InputError: The model has no such form, or a bound is missing.
     """
+    from scipy.special import expit, softmax  # here: a third of the time that importing Fedstein takes
+
     if model.name == "blr":
         return Family(1, 1.0, lambda y: y[:, None].astype(float), expit, lambda f: _variance(expit(f))[:, :, None])
     if model.name == "softmax":

@@ -220,7 +220,7 @@ def test_the_posterior_is_that_of_numpyros_own_nuts(built: models.Model) -> None
         np.testing.assert_allclose(np.std(got, axis=0), sd, rtol=0.2)
     assert built.log_density is not None
     with jax.enable_x64(True):
-        rows = built.log_density((jnp.asarray(draws),), jnp.asarray(X), jnp.asarray(LABELS))
+        rows = np.asarray(built.log_density((jnp.asarray(draws),), jnp.asarray(X), jnp.asarray(LABELS)))
     data = posterior.to_arviz(X, LABELS)
     np.testing.assert_allclose(data.posterior["beta"].mean(("chain", "draw")), found["beta"].mean(axis=0), atol=0.05)
     assert np.all(np.abs(data.log_likelihood["y"].mean(("chain", "draw")) - np.mean(rows, axis=1)) < 0.05)

@@ -168,7 +168,14 @@ def pooled_svgd(target: Pooled, start: np.ndarray, steps: int = 600) -> np.ndarr
         return np.asarray(jax.lax.fori_loop(0, steps, step, (theta, optimiser.init(theta)))[0])
 
 
-USERS = ("inference/sampling.py", "models/numpyro_trace.py", "studies/reference/nuts.py", "studies/bench/peers.py")
+USERS = (
+    "inference/sampling.py",
+    "models/numpyro_local.py",
+    "models/numpyro_trace.py",
+    "studies/reference/nuts.py",
+    "studies/bench/peers.py",
+    "studies/posterior_goals.py",
+)
 
 
 def test_numpyro_is_imported_only_where_it_is_needed_and_when_it_runs() -> None:

@@ -354,5 +354,5 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDSTEIN_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="fedstein data get"):
         reproduce_figures("theory", 1, 1, "full", "log", [], 1, tmp_path / "out", False, True)
-    with pytest.raises(InputError, match="theory, all"):
+    with pytest.raises(InputError, match="theory, pages, all"):
         reproduce_figures("theorie", 1, 1, "embedded", "log", [], 1, tmp_path / "out", False, True)
