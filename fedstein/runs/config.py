@@ -41,9 +41,14 @@ class Config(Sections):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; keys without a value are left out, and ``[privacy]`` where it is the default."""
-        usual = self.privacy == type(self.privacy).model_validate({})
-        return self.model_dump(exclude_none=True, exclude={"privacy"} if usual else None)
+        """Plain values; keys without a value are left out, and of ``[privacy]`` what is not used or the default."""
+        plain = self.model_dump(exclude_none=True)
+        if not self.privacy.on:
+            kept = {key: plain["privacy"][key] for key in ("kind", "sums")}
+            plain["privacy"] = kept
+            if kept["sums"] == "plain":
+                del plain["privacy"]
+        return plain
 
     def to_toml(self) -> str:
         """The text of ``config.toml``."""

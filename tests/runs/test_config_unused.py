@@ -119,3 +119,20 @@ def test_a_model_of_ones_own_goes_through_the_same_rules():
         config, _ = resolve({}, Facts("classification", 3, 4, ModelTraits(), dim))
         assert (config.model.kind, config.sites.structure, config.algorithm.step_size) == ("custom", structure, 0.01)
         assert type(config).model_validate(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        ["engine.kind=flower", "evaluate.where=clients", "privacy.sums=secure"],
+        ["privacy.kind=record", "privacy.epsilon=3.0", "selection.kind=round_robin", "rounds=4"],
+        [],
+    ],
+    ids=["secure sums", "private", "usual"],
+)
+def test_a_resolved_config_with_or_without_privacy_is_taken_as_it_is(some: list[str]) -> None:
+    """A resolved config names no key that it has no use for: it is what runs and apps are started from."""
+    config, _ = resolve(layers(some), BINARY)
+    again, notes = resolve([("config.toml", config.to_dict())], BINARY)
+    assert again == config
+    assert not notes
