@@ -15,6 +15,7 @@ from fedstein.data import covertype, mnist, sklearn_datasets
 from fedstein.data.counts import refuse_no_counts, with_counts
 from fedstein.data.dataset import Dataset, scaled, validate
 from fedstein.data.fetch import cache_folder, get, load_full
+from fedstein.data.flamby import load_flamby_heart
 from fedstein.data.grouped import load_grouped
 from fedstein.data.node_rows import count_rows, load_rows
 from fedstein.data.node_schema import expectation, is_open, load_nodes, with_scaling
@@ -126,6 +127,20 @@ DATASETS: dict[str, DatasetInfo] = {
         clients=27,
         rows_per_client=300,
     ),
+    "fashion": DatasetInfo(
+        description="Clothes of ten kinds, 28 x 28: Fashion-MNIST, 70,000 images",
+        task="classification",
+        loader=lambda: load_full("fashion"),
+        train_rows=60_000,
+        test_rows=10_000,
+        features=784,
+        classes=10,
+        licence="MIT",
+        origin="fetched",
+        partition="classes_per_client",
+        clients=10,
+        rows_per_client=300,
+    ),
     "digits": DatasetInfo(
         description="Handwritten digits, 8 x 8",
         task="classification",
@@ -182,6 +197,20 @@ DATASETS: dict[str, DatasetInfo] = {
         clients=4,
         rows_per_client=0,
     ),
+    "heart-flamby": DatasetInfo(
+        description="The same with FLamby's split, and scaled by each hospital: Fed-Heart-Disease",
+        task="classification",
+        loader=lambda: load_flamby_heart(cache_folder()),
+        train_rows=486,
+        test_rows=254,
+        features=13,
+        classes=2,
+        licence="CC BY 4.0",
+        origin="fetched",
+        partition="given",
+        clients=4,
+        rows_per_client=0,
+    ),
     "contraception": DatasetInfo(
         description="Use of contraception in 60 districts (mlmRev): every district is a client",
         task="classification",
@@ -208,6 +237,20 @@ DATASETS: dict[str, DatasetInfo] = {
         origin="fetched",
         partition="given",
         clients=65,
+        rows_per_client=0,
+    ),
+    "protein": DatasetInfo(
+        description="Distance of predicted protein structures from the true ones, nine measurements (UCI)",
+        task="regression",
+        loader=lambda: load_full("protein"),
+        train_rows=36_584,
+        test_rows=9_146,
+        features=9,
+        classes=0,
+        licence="CC BY 4.0",
+        origin="fetched",
+        partition="iid",
+        clients=10,
         rows_per_client=0,
     ),
     "file": DatasetInfo(

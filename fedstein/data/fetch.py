@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedstein.data import covertype, mnist, sources
+from fedstein.data import fashion, sources
 from fedstein.data.dataset import Dataset
 from fedstein.data.grouped import GROUPED, get_grouped
 from fedstein.data.npz import content_sha256, npz_bytes, read_npz, write_atomic
 from fedstein.data.sources import SOURCES, Progress, Source, Unreachable, Way
 from fedstein.errors import InputError
+
+FILES_OF = {"heart-flamby": "heart"}  # datasets that are made from the files of another one
 
 
 def cache_folder() -> Path:
@@ -26,6 +28,9 @@ def cache_folder() -> Path:
     return Path.home() / ".cache" / "fedstein"
 
 
+FILES_OF = {"heart-flamby": "heart"}  # datasets that are made from the files of another
+
+
 def cache_path(name: str) -> Path:
     """Return the path of a dataset in the cache folder: a file, or the folder with its files.
 
@@ -35,6 +40,7 @@ def cache_path(name: str) -> Path:
     Raises:
         InputError: If there is no such dataset to download.
     """
+    name = FILES_OF.get(name, name)
     return cache_folder() / (name if name in GROUPED else f"{_source(name).name}.npz")
 
 
@@ -59,12 +65,13 @@ def get(
     Raises:
         InputError: If the name is unknown, every download method fails, or the cache folder is not writable.
     """
+    name = FILES_OF.get(name, name)
     if name in GROUPED:
         return get_grouped(name, cache_folder(), folder, progress or _silent)
     source, path, say = _source(name), cache_path(name), progress or _silent
-    if folder is not None:
-        raise InputError(f"--from goes with {', '.join(GROUPED)}, got it with {name!r}; leave it out")
-    if path.exists():
+    if folder is not None and not source.debian:
+        raise InputError(f"--from goes with {', '.join([*GROUPED, 'fashion'])}, got it with {name!r}; leave it out")
+    if folder is None and path.exists():
         try:
             _read(source, path)
         except ValueError as error:
@@ -72,7 +79,8 @@ def get(
         else:
             say(f"{source.name}: already in {path}")
             return path
-    arrays = _fetch(source, say, sources.WAYS if ways is None else ways)
+    tried = [_of_folder(folder)] if folder is not None else sources.WAYS if ways is None else ways
+    arrays = _fetch(source, say, tried)
     content = npz_bytes(arrays, level=6)
     try:
         write_atomic(path, content)
@@ -107,13 +115,15 @@ def load_full(name: str) -> Dataset:
             f"expected the dataset {source.name} in {path}, got a damaged file ({error}); "
             f"run: fedstein data get {short}"
         ) from error
-    return covertype.from_full(arrays) if short == "covertype" else mnist.from_full(arrays)
+    return source.load(arrays)
 
 
 def _fetch(source: Source, say: Progress, ways: Sequence[Way]) -> dict[str, np.ndarray]:
     reasons = []
     for way in ways:
         label = way.label(source)
+        if not label:
+            continue
         say(f"{source.name}: trying {label}")
         with tempfile.TemporaryDirectory(prefix="fedstein-", ignore_cleanup_errors=True) as folder:
             try:
@@ -126,8 +136,17 @@ def _fetch(source: Source, say: Progress, ways: Sequence[Way]) -> dict[str, np.n
                 reasons.append(f"{label} ({error})")
                 say(f"{source.name}: {label} did not work: {error}")
     raise InputError(
-        f"expected to reach {source.name} in one of {len(ways)} ways, got none: {'; '.join(reasons)}. "
+        f"expected to reach {source.name} in one of {len(reasons)} ways, got none: {'; '.join(reasons)}. "
         "Check the network or proxy settings and try again"
+    )
+
+
+def _of_folder(folder: Path) -> Way:
+    """The IDX files of a folder, in place of a download."""
+    place = folder.expanduser()
+    return Way(
+        lambda source: f"the four IDX files in {folder}",
+        lambda source, temporary, say: fashion.from_idx(lambda name: (place / name).read_bytes()),
     )
 
 
@@ -142,7 +161,7 @@ def _read(source: Source, path: Path) -> dict[str, np.ndarray]:
 
 
 def _source(name: str) -> Source:
-    full = name if name.endswith("-full") else f"{name}-full"
+    full = name if name.endswith("-full") or name in SOURCES else f"{name}-full"
     if full not in SOURCES:
         raise InputError(
             f"expected one of {', '.join([*SOURCES, *GROUPED])} to fetch, got {name!r}; other sets need no fetching"

@@ -12,6 +12,7 @@ from fedstein.data.npz import read_npz
 TRAIN, TEST, PIXELS, DIGITS = 60_000, 10_000, 784, 9
 EMBEDDED_TRAIN_EACH, EMBEDDED_TEST_EACH = 1_500, 500
 EMBEDDED = Path(__file__).parent / "embedded" / "mnist.npz"
+NAMES = tuple(str(digit) for digit in range(DIGITS))
 FEATURE_NAMES = tuple(f"pixel{i}" for i in range(PIXELS))
 
 
@@ -45,7 +46,7 @@ def load() -> Dataset:
     """Load the embedded sample: 13,500 training images and 4,500 test images."""
     arrays = read_npz(EMBEDDED)
     parts = ("train_images", "train_labels", "test_images", "test_labels")
-    return _dataset("mnist", *(arrays[part] for part in parts))
+    return from_images("mnist", *(arrays[part] for part in parts), names=NAMES)
 
 
 def from_full(arrays: dict[str, np.ndarray]) -> Dataset:
@@ -53,12 +54,31 @@ def from_full(arrays: dict[str, np.ndarray]) -> Dataset:
     images, labels = arrays["images"], arrays["labels"]
     rows = np.flatnonzero(labels < DIGITS)
     train, test = rows[rows < TRAIN], rows[rows >= TRAIN]
-    return _dataset("mnist-full", images[train], labels[train], images[test], labels[test])
+    return from_images("mnist-full", images[train], labels[train], images[test], labels[test], names=NAMES)
 
 
-def _dataset(
-    name: str, train_images: np.ndarray, train_labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray
+def from_images(
+    name: str,
+    train_images: np.ndarray,
+    train_labels: np.ndarray,
+    test_images: np.ndarray,
+    test_labels: np.ndarray,
+    *,
+    names: tuple[str, ...],
 ) -> Dataset:
+    """Build a dataset from images of 784 bytes, which become numbers from 0 to 1.
+
+    Args:
+        name: The name of the dataset.
+        train_images: Rows x 784.
+        train_labels: One label for each training image, from 0.
+        test_images: Rows x 784.
+        test_labels: One label for each test image.
+        names: What the labels are called.
+
+    Returns:
+        The dataset.
+    """
     mean, scale = np.zeros(PIXELS), np.full(PIXELS, 255.0)
     shades = scaled(np.arange(256), mean[:1], scale[:1])  # a look-up table avoids a float64 copy of all images
     return validate(
@@ -69,10 +89,10 @@ def _dataset(
             train_y=train_labels.astype(np.int32),
             test_x=shades[test_images],
             test_y=test_labels.astype(np.int32),
-            classes=DIGITS,
+            classes=len(names),
             feature_names=FEATURE_NAMES,
             mean=mean,
             scale=scale,
-            label_names=tuple(str(digit) for digit in range(DIGITS)),
+            label_names=names,
         )
     )

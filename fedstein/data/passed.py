@@ -76,6 +76,9 @@ def read_clients(
     Raises:
         InputError: The clients are none of these, columns are missing or superfluous, or rows are no numbers.
     """
+    for argument, name in (("target", target), ("client", client)):
+        if name is not None and not isinstance(name, str):
+            raise InputError(f"{argument}: expected the name of one column, got {name!r}")
     if is_frame(clients):
         clients = split_frame(clients, target, client)
     elif client is not None:
@@ -150,6 +153,7 @@ def read_rows(part: Any, columns: Columns, where: str, precision: Any) -> Rows:
                 "DataFrames throughout"
             )
         refuse_other_order(raw, y, where)
+        refuse_masked(y, f"{where}: y")
         x, y = features_of(raw, columns, f"{where}: x", precision, extra=False), np.asarray(y)
     if len(x) == 0:
         raise InputError(f"{where} has no rows; leave it out")
@@ -207,6 +211,9 @@ def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
             f"{name} is float64 but JAX's x64 flag is off; pass x.astype('float32'), or turn the flag on first: "
             "jax.config.update('jax_enable_x64', True)"
         )
+    refuse_masked(x, name)
+    if hasattr(x, "toarray"):
+        raise InputError(f"{name}: expected an array, got a sparse matrix; pass x.toarray()")
     array = np.asarray(x)
     if array.ndim != 2 or (features and array.shape[1] != features):
         raise InputError(f"{name}: expected rows x {features or 'features'}, got shape {array.shape}")
@@ -216,6 +223,24 @@ def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
         row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise InputError(f"{name}: expected finite numbers, got {array[row, column]} in row {row}, column {column}")
     return array.astype(precision)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse a masked array with masked cells: NumPy would drop the mask without a word.
+
+    Args:
+        values: What was passed.
+        name: What messages call it.
+
+    Raises:
+        InputError: A cell is masked.
+    """
+    if isinstance(values, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(values)).any():
+        first = ", ".join(str(int(place)) for place in np.argwhere(masked)[0])
+        raise InputError(
+            f"{name}: expected a value in every cell, got {int(masked.sum())} masked ones, the first at [{first}]; "
+            "fill them in with filled(), or leave their rows out"
+        )
 
 
 def refuse_other_order(x: Any, y: Any, where: str) -> None:
@@ -256,6 +281,8 @@ def _frame_of(part: Any) -> Any:
 
 def _named(clients: Any) -> tuple[tuple[str, ...], list[Any]]:
     if isinstance(clients, Mapping):
+        if any(no_value(name) for name in clients):
+            raise InputError("expected a name for every client, got a client whose name is missing (None or NaN)")
         names = tuple(str(name) for name in clients)
         if len(set(names)) < len(names):
             raise InputError(f"expected different names of clients, got {', '.join(names)}")

@@ -1,7 +1,7 @@
 """A script that downloads a dataset with scikit-learn and writes its arrays to a folder.
 
 It runs in a process of its own, because scikit-learn's downloads retry and wait without a limit if there is no network.
-Usage: sklearn_download.py covertype-full|mnist-full FOLDER
+Usage: sklearn_download.py covertype-full|mnist-full|fashion FOLDER
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(name: str, folder: Path) -> None:
         features = features.astype(np.int16)
     else:
         features, targets = fetch_openml(
-            "mnist_784",
+            "Fashion-MNIST" if name == "fashion" else "mnist_784",
             version=1,
             data_home=home,
             n_retries=1,

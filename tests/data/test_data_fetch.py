@@ -79,6 +79,7 @@ def test_all_unreachable_names_every_way_and_why(cache: Path) -> None:
     calls: list[str] = []
     source = sources.SOURCES["mnist-full"]
     ways = [way(Unreachable(f"reason {i}"), calls, w.label(source)) for i, w in enumerate(sources.WAYS)]
+    assert [bool(each.label(source)) for each in ways] == [True, True, False], "MNIST is in no Debian package"
     with pytest.raises(InputError) as caught:
         fetch.get("mnist", ways=ways)
     message = str(caught.value)
@@ -150,7 +151,7 @@ def test_not_fetched_says_what_to_run(cache: Path) -> None:
 
 def test_unknown_set_cannot_be_fetched(cache: Path) -> None:
     with pytest.raises(
-        InputError, match="covertype-full, mnist-full, heart, contraception, exam to fetch, got 'digits'"
+        InputError, match="mnist-full, fashion, protein, heart, contraception, exam to fetch, got 'digits'"
     ):
         fetch.get("digits")
 
