@@ -17,9 +17,10 @@ from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast, get_args, get_type_hints
 
 from fedstein.errors import InputError
+from fedstein.plugin_errors import MANUAL, failure, note_plugin, package_of, plugin_code, top_level
 
 
 class Named(Protocol):
@@ -181,26 +182,45 @@ class Registry(Mapping[str, Part], Generic[Part]):
     def _loaded(self, path: str, name: str) -> Part:
         refuse_unlisted(path)
         module, _, attribute = path.partition(":")
-        try:
-            part: Any = import_module(module)
-        except Exception as error:  # of the plug-in's own code, too
-            there = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
-            mend = "; install its package, or put the folder with the module into PYTHONPATH" if there else ""
-            kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-            raise InputError(
-                f"{self.what} = {name!r}: module {module!r} cannot be imported: {kind}{error}{mend}"
-            ) from error
+        part: Any = self._imported(module, name)
         for step in attribute.split("."):
             if not hasattr(part, step):
                 raise InputError(f"{self.what} = {name!r}: {module!r} has no {attribute!r}")
             part = getattr(part, step)
         self._check(part, path)
         self._parts[name], self._plugins[name] = part, path
+        note_plugin(path)
         return part
+
+    def _imported(self, module: str, name: str) -> Any:
+        """Import a module of a plug-in. Whatever its code raises becomes an ``InputError``."""
+        subject, doing, package = f"{self.what} = {name!r}", f"module {module!r} cannot be imported", top_level(module)
+        try:
+            return import_module(module)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == package:
+                mend = "install its package, or put the folder with the module into PYTHONPATH"
+                raise InputError(f"{subject}: {doing}: {error}; {mend}") from error
+            raise failure(subject, doing, error, package) from error
 
     def _check(self, part: Any, where: str) -> None:
         if not isinstance(part, self.part_type):
             raise InputError(
-                f"{self.what}: expected {where} to be a {self.part_type.__name__}, got {type(part).__name__}; "
-                "docs/extending.md shows how a plug-in is written"
+                f"{self.what}: expected {where} to be a {self.part_type.__name__}, got {type(part).__name__}; {MANUAL}"
             )
+        if hasattr(part, "settings") and hasattr(part, "build") and package_of(part.build) != top_level(__name__):
+            self._check_kind(part, where)
+
+    def _check_kind(self, part: Any, where: str) -> None:
+        """Check the settings class and the ``build`` function of a kind that is not built in."""
+        settings = part.settings
+        (expected,) = get_args(get_type_hints(self.part_type)["settings"])
+        if not (isinstance(settings, type) and issubclass(settings, expected)):
+            raise InputError(
+                f"{self.what}: expected settings of {where} to be a subclass of {expected.__name__}, got "
+                f"{settings!r}; {MANUAL}"
+            )
+        if not callable(part.build):
+            raise InputError(f"{self.what}: expected build of {where} to be a function, got {part.build!r}; {MANUAL}")
+        with plugin_code(f"{self.what}: {where}", f"its settings class {settings.__name__} failed", settings):
+            cast(Any, settings).model_rebuild()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+
+from fedstein.errors import FedsteinError
+from fedstein.plugin_errors import VARIABLE, explain
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -19,7 +24,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     from fedstein.cli.app import app
     from fedstein.console import fail, silence
-    from fedstein.errors import FedsteinError
 
     try:
         code = typer.main.get_command(app)(args=arguments, prog_name="fedstein", standalone_mode=False)
@@ -32,11 +36,34 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
         fail("stopped", 1)
-    except FedsteinError as error:
-        fail(str(error), error.exit_code)
     except BrokenPipeError:  # the reader of the output has closed the pipe
         silence()
         sys.exit(1)
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
+    except Exception as error:
+        message, code = describe(error)
+        if os.environ.get(VARIABLE, "0") not in ("", "0"):
+            traceback.print_exception(error)
+        fail(message, code)
     sys.exit(code or 0)
+
+
+def describe(error: Exception) -> tuple[str, int]:
+    """The line and the exit code for an exception that ended a command.
+
+    Args:
+        error: The exception.
+
+    Returns:
+        The line for the user, and the exit code.
+
+    Raises:
+        Exception: The exception itself where neither the user's input nor a plug-in is the cause. That is a defect of
+            Fedstein, and its traceback is shown.
+    """
+    if isinstance(error, FedsteinError):
+        return str(error), error.exit_code
+    if (failure := explain(error)) is not None:
+        return str(failure), failure.exit_code
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error), 2
+    raise error

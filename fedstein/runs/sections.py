@@ -17,8 +17,10 @@ from fedstein.errors import InputError
 from fedstein.federation.channel import ChannelSettings
 from fedstein.federation.engine import ENGINES
 from fedstein.inference.methods import METHODS
+from fedstein.inference.methods.robust_sites import RobustSettings
 from fedstein.inference.sites import SITES
 from fedstein.models import MODELS, ModelSettings
+from fedstein.plugin_errors import plugin_code
 from fedstein.privacy.settings import PrivacySettings
 from fedstein.registry import Registry, unknown_name
 from fedstein.runs.values import literal_choices, sentence
@@ -129,6 +131,7 @@ PLAIN: dict[str, type[Settings]] = {
     "evaluate": EvaluateSettings,
     "checkpoint": CheckpointSettings,
     "privacy": PrivacySettings,
+    "robust": RobustSettings,
 }
 SECTIONS = (
     "data",
@@ -137,6 +140,7 @@ SECTIONS = (
     "evaluate",
     "checkpoint",
     "privacy",
+    "robust",
 )  # in the order in which a config is written
 
 
@@ -235,13 +239,20 @@ def make_section(section: str, values: Any) -> Settings:
     if section in FAMILIES and "kind" not in values:
         raise InputError(f"{section}.kind is missing; expected one of: {', '.join(kinds(section))}")
     settings = settings_class(section, values.get("kind"))
-    try:
-        return settings.model_validate(dict(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
-        choices = literal_choices(settings.model_fields[key].annotation) if key in settings.model_fields else []
-        if first["type"] == "literal_error" and choices:
-            belongs = f" for {values['kind']}" if section in FAMILIES else ""
-            raise InputError(unknown_name(f"value of {section}.{key}{belongs}", first["input"], choices)) from None
-        raise InputError(sentence(error, section)) from None
+    subject, doing = f"{section}.kind = {values.get('kind')!r}", f"its settings class {settings.__name__} failed"
+    with plugin_code(subject, doing, settings):
+        try:
+            return settings.model_validate(dict(values))
+        except ValidationError as error:
+            raise InputError(complaint_of(error, section, settings, values)) from None
+
+
+def complaint_of(error: ValidationError, section: str, settings: type[Settings], values: Mapping[str, Any]) -> str:
+    """The first of pydantic's complaints about a section, with the choices where there are some."""
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else ""
+    choices = literal_choices(settings.model_fields[key].annotation) if key in settings.model_fields else []
+    if first["type"] == "literal_error" and choices:
+        belongs = f" for {values['kind']}" if section in FAMILIES else ""
+        return unknown_name(f"value of {section}.{key}{belongs}", first["input"], choices)
+    return sentence(error, section)

@@ -1,0 +1,99 @@
+"""What people pass by mistake to ``fit``, to a posterior and to the estimators: one sentence, and no wrong answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+
+import fedstein
+from fedstein.data import load
+from fedstein.errors import InputError
+from fedstein.sklearn import FederatedClassifier
+
+X = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+Y = (X.sum(axis=1) > 0).astype(int)
+MASKED = np.ma.masked_array(X, mask=X > 1)
+FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "site": ["north", "south"] * 20})
+
+
+def fit(clients: Any, **options: Any) -> Any:
+    return fedstein.fit("blr", clients, rounds=1, **options)
+
+
+PASSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "masked cells": (lambda: fit([(MASKED, Y)] * 2), r"client 0: x: expected a value in every cell, got \d+ masked"),
+    "masked labels": (lambda: fit([(X, np.ma.masked_array(Y, mask=Y > 0))] * 2), r"client 0: y: expected a value"),
+    "a sparse matrix": (lambda: fit([(csr_matrix(X), Y)] * 2), r"got a sparse matrix; pass x\.toarray\(\)"),
+    "a client without a name": (lambda: fit({None: (X, Y), "south": (X, Y)}), "expected a name for every client"),
+    "a client called NaN": (lambda: fit({float("nan"): (X, Y), "south": (X, Y)}), "expected a name for every client"),
+    "targets": (lambda: fit(FRAME, client="site", target=["y"]), r"target: expected the name of one column, got \['y'"),
+    "clients": (lambda: fit(FRAME, client=3, target="y"), "client: expected the name of one column, got 3"),
+    "no function": (lambda: fit([(X, Y)] * 2, on_round=3), "on_round: expected a function"),
+    "a number as a folder": (lambda: fit([(X, Y)] * 2, out=3), "expected the path of a folder, .* got 3"),
+    "load": (lambda: fedstein.load(3), "expected the path of a folder"),  # type: ignore[arg-type]
+    "resume": (lambda: fedstein.resume(None), "expected the path of a folder"),  # type: ignore[arg-type]
+    "bytes": (lambda: fedstein.load(b"run"), "expected the path of a folder"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("mistake", PASSED)
+def test_it_is_refused_in_a_sentence(mistake: str) -> None:
+    call, said = PASSED[mistake]
+    with pytest.raises(InputError, match=said) as told:
+        call()
+    assert "\n" not in str(told.value)
+
+
+def test_the_target_is_not_guessed_if_the_last_column_is_a_feature(tmp_path: Path) -> None:
+    file = tmp_path / "patients.csv"
+    FRAME[["site", "a", "b", "y"]].to_csv(file, index=False)
+    with pytest.raises(InputError, match=r"data\.features names 'y', the last column.* set data\.target, .* to 'b'"):
+        load("file", path=str(file), features=["y"])
+    known = load("file", path=str(file), features=["a", "b", "y"], task="classification")  # one column is left
+    assert known.target_name == "site"
+
+
+def test_a_masked_array_without_masked_cells_is_an_array(fitted: Any) -> None:
+    again = fit([(np.ma.masked_array(X), Y), (X + 1, Y)])
+    np.testing.assert_array_equal(again.particles, fitted.particles)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Any:
+    return fit([(X, Y), (X + 1, Y)])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda p: p.interval(X), "level between 0 and 1, got ndarray; interval is about parameters"),
+        (lambda p: p.interval("90%"), "level between 0 and 1, got '90%'"),
+        (lambda p: p.interval(90), "level between 0 and 1, got 90"),
+        (lambda p: p.draws("many"), "at least one draw, a whole number, got 'many'"),
+        (lambda p: p.draws(2.5), "at least one draw, a whole number, got 2.5"),
+        (lambda p: p.save(3), "expected the path of a folder"),
+        (lambda p: p.predict_proba(MASKED), "masked"),
+    ],
+)
+def test_a_posterior_refuses_it_in_a_sentence(fitted: Any, call: Callable[[Any], Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        call(fitted)
+
+
+@pytest.mark.parametrize(
+    ("options", "clients", "said"),
+    [
+        ({}, [None] * 40, "expected a client for every row, got none .* for 40 rows, the first is 0"),
+        ({}, np.where(Y, 1.0, np.nan), "expected a client for every row"),
+        ({"settings": [1]}, Y, r"settings: expected a dict of sections, got \[1\]"),
+    ],
+)
+def test_an_estimator_refuses_it_as_scikit_learn_does(options: dict[str, Any], clients: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        FederatedClassifier(rounds=1, **options).fit(X, Y, clients=clients)
