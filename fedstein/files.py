@@ -58,6 +58,23 @@ def folder_lock(folder: Path, *, wait: bool) -> Iterator[None]:
         os.close(handle)
 
 
+def folder_path(path: Any) -> Path:
+    """The path of a folder that a user has passed.
+
+    Args:
+        path: A string or a path.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: It is neither.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise InputError(f"expected the path of a folder, as text or as a Path, got {path!r}")
+    return Path(path)
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace ``path`` in one step; a failure leaves the old file and no debris."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

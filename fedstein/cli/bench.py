@@ -73,10 +73,11 @@ def run_flower_bench(quick: bool, out: Path, threads: int, quiet: bool) -> None:
         raise InputError(f"--out expects a folder, {out} is a file")
     os.environ["NPROC"] = str(threads)  # before JAX starts
     from fedstein.studies.bench.on_flower import measure
-    from fedstein.studies.bench.write_flower import markdown, write_flower
+    from fedstein.studies.bench.write import write_page
+    from fedstein.studies.bench.write_flower import markdown
 
     document = measure(quick, threads, (lambda what: None) if quiet else say)
-    paths = write_flower(document, out)
+    paths = write_page("flower", document, markdown(document), out)
     if not quiet:
         Console().print(markdown(document), markup=False, soft_wrap=True)
         say(f"written: {', '.join(map(str, paths))}")

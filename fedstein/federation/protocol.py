@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +18,14 @@ from fedstein.federation.evaluation import Evaluate
 from fedstein.federation.records import RoundRecord
 from fedstein.federation.site_table import SiteTable
 from fedstein.federation.spill_cache import SpillCache
+from fedstein.federation.wire_form import Origin, rounds_off
 from fedstein.inference.methods.base import Method
 from fedstein.inference.sites.base import Arrays, State
+from fedstein.inference.target import SharedTarget
 from fedstein.seeds import CHOOSE, POOL, uniforms
 from fedstein.selection.base import SCORE, Draw, Scheme
 from fedstein.selection.draws import capped_at_median
+from fedstein.selection.unbiased import step_factors
 
 
 class RunState(NamedTuple):
@@ -69,6 +73,7 @@ class Asked(NamedTuple):
 
     values: list[float | None] | None  # the indicators, aligned with the candidates; None where nobody is asked
     reports: dict[int, Arrays]  # the reports that count
+    as_sent: dict[int, Arrays]  # the reports as they travelled, where that is smaller
     row_gradients: int
 
 
@@ -79,6 +84,7 @@ class TrainedRound(NamedTuple):
     selected: list[int]
     failed: list[int]
     states: dict[int, State]
+    origins: dict[int, Origin]  # what the states were decoded from, where messages are smaller
     row_gradients: dict[str, int]
 
 
@@ -118,15 +124,16 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     recalled = state.memory if learn is None or asked.values is None else learn(state.memory, believed)
     asked = asked._replace(reports={})  # each report may be as large as the particles
     if context.renew:
-        state = renew_sites(context, state, believed)
+        state = renew_sites(context, round_index, state, believed, asked.as_sent)
     del believed
     numbers = uniforms(context.seed, CHOOSE, round_index, count=len(candidates))
     drawn: Draw = context.scheme.draw(recalled, candidates, counted, numbers)
-    trained = train_drawn(context, round_index, state, drawn.order)
+    factors = partial(factors_of, context, round_index, candidates, drawn, numbers)
+    trained = train_drawn(context, round_index, state, drawn.order, factors)
     if not trained.selected:
         raise nobody_trained(round_index, trained.failed)
     context.engine.commit(round_index, trained.selected)
-    server, sites = trained.server, state.sites.replace(trained.states)
+    server, sites = trained.server, state.sites.replace(trained.states, trained.origins)
     if round_index % context.total_every == 0:
         server = {**server, **context.method.spec.site.sums.total(sites.accepted)}  # running sums would drift
     memory = context.scheme.after(recalled, trained.selected, context.seed, len(context.engine.clients))
@@ -166,7 +173,9 @@ def ask_candidates(context: RoundContext, round_index: int, state: RunState, can
     """Steps 1 to 3: broadcast, collect reports, compute indicators. Reports that are not finite do not count."""
     scheme, channel = context.scheme, context.channel
     if scheme.report is None or scheme.indicators is None:
-        return Asked(None, {}, 0)
+        return Asked(None, {}, {}, 0)
+    if context.method.protection is not None:
+        return Asked(estimate_indicators(context, state, candidates), {}, {}, 0)
     broadcast = channel.broadcast(context.method.broadcast(state.server, scheme.uses), candidates)
     replies = context.engine.ask(round_index, broadcast.wire, candidates, state.sites)
     reports = {k: channel.receive("report", k, reply) for k, reply in replies.items()}
@@ -175,23 +184,86 @@ def ask_candidates(context: RoundContext, round_index: int, state: RunState, can
     values = {k: value for k, value in zip(sound, found, strict=True) if np.isfinite(value)}
     rows = sum(context.program.rows_reported(context.engine.clients[k].rows) for k in reports)
     work = rows * broadcast.received["particles"].shape[0]
-    return Asked([values.get(k) for k in candidates], {k: reports[k] for k in values}, work)
+    as_sent = replies if context.renew and rounds_off(channel.wire) else {}
+    return Asked([values.get(k) for k in candidates], {k: reports[k] for k in values}, as_sent, work)
 
 
-def renew_sites(context: RoundContext, state: RunState, reports: Mapping[int, Arrays]) -> RunState:
+def estimate_indicators(context: RoundContext, state: RunState, candidates: Sequence[int]) -> list[float | None]:
+    """The indicators of a private run, from what clients have released: nobody is asked, and no budget is spent.
+
+    Args:
+        context: What every round has in common.
+        state: The state of the run.
+        candidates: The clients that may be selected.
+
+    Returns:
+        One number for each candidate; None for one that has released nothing yet.
+    """
+    scheme, method = context.scheme, context.method
+    assert method.protection is not None, "only private runs have releases"
+    assert scheme.report is not None, "the scheme has indicators"
+    assert scheme.indicators is not None, "the scheme has indicators"
+    target = method.protection.target
+    assert target is not None, "the config refuses schemes that choose by what the server cannot know"
+    broadcast = method.broadcast(state.server, ())
+    prepared = scheme.prepare(SharedTarget(method.spec, broadcast))
+    accepted = state.sites.accepted
+    known = [k for k in candidates if k in accepted]
+    reports = [scheme.report(target(state.server, accepted[k]), prepared) for k in known]
+    found = scheme.indicators(broadcast, reports) if known else []
+    values = {k: value for k, value in zip(known, found, strict=True) if np.isfinite(value)}
+    return [values.get(k) for k in candidates]
+
+
+def renew_sites(
+    context: RoundContext,
+    round_index: int,
+    state: RunState,
+    reports: Mapping[int, Arrays],
+    as_sent: Mapping[int, Arrays],
+) -> RunState:
     """The state with sites expanded at the particles as clients received them, where their reports are the scores."""
     renew = context.method.spec.site.sums.renew
     assert renew is not None, "the config refuses to renew sites that cannot be renewed"
     scores = {k: report[SCORE] for k, report in reports.items() if k in state.sites}
     sums, renewed = renew(context.channel.heard(state.server), state.sites.accepted, scores)
-    return state._replace(server={**state.server, **sums}, sites=state.sites.renew(renewed))
+    origins, heard = state.sites.origins, context.channel.sent
+    messages = {
+        k: origins[k]._replace(renewed=round_index, report=as_sent[k], heard=heard)
+        for k in renewed
+        if k in origins and k in as_sent
+    }
+    return state._replace(server={**state.server, **sums}, sites=state.sites.renew(renewed, messages))
 
 
-def train_drawn(context: RoundContext, round_index: int, state: RunState, order: Sequence[int]) -> TrainedRound:
+def factors_of(
+    context: RoundContext,
+    round_index: int,
+    candidates: Sequence[int],
+    drawn: Draw,
+    numbers: np.ndarray,
+    selected: Sequence[int],
+) -> dict[int, float]:
+    """What the step of each client that trained is multiplied by; empty where the scheme weighs nobody."""
+    if context.scheme.weights is None:
+        return {}
+    absent = context.barred | context.engine.left_out(round_index)
+    rows = {client.id: client.rows for client in context.engine.clients if client.id not in absent}
+    weights = context.scheme.weights(candidates, drawn, numbers, selected)
+    return step_factors(weights, rows, sum(rows.values()), len(candidates) / len(rows))
+
+
+def train_drawn(
+    context: RoundContext,
+    round_index: int,
+    state: RunState,
+    order: Sequence[int],
+    factors: Callable[[Sequence[int]], dict[int, float]],
+) -> TrainedRound:
     """Steps 4 to 6: clients in drawn order until enough have trained.
 
     In a sequential method each client starts from what the one before has handed on. In a parallel one all start alike,
-    and the server applies their updates together.
+    and the server applies their updates together, their steps times ``factors`` of those who trained.
     """
     method, engine, channel = context.method, context.engine, context.channel
     server, accepted, scale = state.server, state.sites.accepted, context.program.schedule(round_index)
@@ -199,6 +271,7 @@ def train_drawn(context: RoundContext, round_index: int, state: RunState, order:
     failed: list[int] = []
     updates: dict[int, Arrays] = {}
     states: dict[int, State] = {}
+    origins: dict[int, Origin] = {}
     work = {"train": 0, "site": 0}
     for client in order:
         if len(selected) == context.per_round:
@@ -213,6 +286,8 @@ def train_drawn(context: RoundContext, round_index: int, state: RunState, order:
             raise diverged(round_index, f"client {client}")
         selected.append(client)
         states[client] = {**reply.private, **{name: update[name] for name in method.shared}}
+        if method.shared and rounds_off(channel.wire):
+            origins[client] = Origin(client, round_index, reply.update, cached)
         if method.sequential:
             server = method.apply(server, accepted, {client: channel.moved(client, update)}, scale)
         else:
@@ -220,10 +295,13 @@ def train_drawn(context: RoundContext, round_index: int, state: RunState, order:
         for kind, amount in method.row_gradients(engine.clients[client].rows).items():
             work[kind] += amount
     if updates:
+        if method.weigh is not None:
+            scaled = {k: method.weigh(server, updates[k], factor) for k, factor in factors(selected).items()}
+            updates = {k: scaled.get(k, update) for k, update in updates.items()}
         server = method.apply(server, accepted, updates, scale)
         if not is_finite(server):
             raise diverged(round_index, "the server")
-    return TrainedRound(server, selected, failed, states, work)
+    return TrainedRound(server, selected, failed, states, origins, work)
 
 
 def is_finite(arrays: Arrays) -> bool:

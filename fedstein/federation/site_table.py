@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedstein.federation.spill_cache import SpillCache
+from fedstein.federation.wire_form import Origin
 from fedstein.inference.sites.base import Arrays
 
 
@@ -43,15 +44,17 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
         shared: tuple[str, ...],
         cache: SpillCache | None = None,
         entries: Mapping[int, Mapping[str, Array]] | None = None,
+        origins: Mapping[int, Origin] | None = None,
     ):
         """
         Args:
             shared: The arrays of a state that the server has accepted and that methods may read.
             cache: Keeps states within a budget of memory; None keeps all of them in memory.
             entries: States that the cache keeps already.
+            origins: The messages that states were decoded from, where they take fewer bytes than the states.
         """
         self.shared, self.cache = shared, cache or SpillCache()
-        self._entries = dict(entries or {})
+        self._entries, self.origins = dict(entries or {}), dict(origins or {})
 
     def __getitem__(self, client: int) -> Mapping[str, Array]:
         return self._entries[client]
@@ -67,30 +70,43 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
         """What methods read: of every client that has trained, the arrays that it shares."""
         return {client: SharedPart(state, self.shared) for client, state in self._entries.items()}
 
-    def replace(self, states: Mapping[int, Mapping[str, Array]]) -> SiteTable:
+    def replace(
+        self, states: Mapping[int, Mapping[str, Array]], origins: Mapping[int, Origin] | None = None
+    ) -> SiteTable:
         """A table with these states in the place of the clients' old ones.
 
         Args:
             states: Whole states by client.
+            origins: The messages that they were decoded from, where these are known.
 
         Returns:
             The new table; this one stays as it is.
         """
         fresh = {client: self.cache.keep(state) for client, state in states.items()}
-        return SiteTable(self.shared, self.cache, {**self._entries, **fresh})
+        others = {client: origin for client, origin in self.origins.items() if client not in states}
+        return SiteTable(self.shared, self.cache, {**self._entries, **fresh}, {**others, **(origins or {})})
 
-    def renew(self, arrays: Mapping[int, Arrays]) -> SiteTable:
-        """A table in which some arrays of some clients' states are replaced by what the server has computed."""
+    def renew(self, arrays: Mapping[int, Arrays], origins: Mapping[int, Origin] | None = None) -> SiteTable:
+        """A table in which some arrays of some clients' states are replaced by what the server has computed.
+
+        Args:
+            arrays: The new arrays by client.
+            origins: The messages that the new states came from, where these are known.
+
+        Returns:
+            The new table; this one stays as it is.
+        """
         # As JAX arrays, like all of a state: NumPy arrays would make a second compiled program.
         fresh = {
             client: {**self._entries[client], **{name: jnp.asarray(array) for name, array in new.items()}}
             for client, new in arrays.items()
         }
-        return self.replace(fresh)
+        return self.replace(fresh, origins)
 
     def without(self, client: int) -> SiteTable:
         """A table that knows nothing of the client."""
-        return SiteTable(self.shared, self.cache, {k: state for k, state in self._entries.items() if k != client})
+        entries, origins = ({k: v for k, v in each.items() if k != client} for each in (self._entries, self.origins))
+        return SiteTable(self.shared, self.cache, entries, origins)  # type: ignore[arg-type]
 
     def changed_since(self, earlier: SiteTable | None) -> list[int]:
         """The clients whose states are not those of the earlier table, sorted."""

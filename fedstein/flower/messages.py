@@ -28,7 +28,8 @@ SETUP, RESTORE, HELD = "setup/", "restore/", "held/"
 SECURE = "secure"  # the kind of the requests of a secure sum
 
 Head = dict[str, Any]  # str, int, float and bool
-Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # name -> shape, dtype
+# Name -> shape, dtype. Minus n as the only size of an expected shape: any number of elements up to n.
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 Check = Callable[[Arrays], str]  # what is wrong with arrays of the right shapes; empty where nothing is
 
 
@@ -120,8 +121,15 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str
 
 
 def bytes_of(shape: tuple[int, ...], dtype: str) -> int:
-    """The bytes of an array of this shape and dtype."""
-    return math.prod(shape) * np.dtype(dtype).itemsize
+    """The bytes of an array of this shape and dtype; the most that it may have where the shape is a limit."""
+    return abs(math.prod(shape)) * np.dtype(dtype).itemsize
+
+
+def fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """Whether an array's shape is the expected one, or within the limit that it sets."""
+    if len(expected) == 1 and expected[0] < 0:
+        return len(shape) == 1 and shape[0] <= -expected[0]
+    return shape == expected
 
 
 def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -> None:
@@ -139,7 +147,7 @@ def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -
         raise InvalidMessage(f"expected arrays {sorted(expected)}, got {sorted(arrays)}")
     for name, (shape, dtype) in expected.items():
         array = arrays[name]
-        if array.shape != shape or array.dtype.name != dtype:
+        if not fits(array.shape, shape) or array.dtype.name != dtype:
             raise InvalidMessage(f"expected {name!r} as {dtype} {shape}, got {array.dtype.name} {array.shape}")
         if check is None and not np.isfinite(array).all():
             raise InvalidMessage(f"{name!r} holds numbers that are not finite (NaN or infinity)")

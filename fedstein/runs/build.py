@@ -23,20 +23,24 @@ from fedstein.federation.protocol import RoundContext
 from fedstein.inference.methods import METHODS, Conclusion, Method
 from fedstein.inference.methods.base import OnBlock
 from fedstein.inference.methods.private_sites import private_sites
+from fedstein.inference.methods.robust_sites import robust_sites
 from fedstein.inference.schedule import SCHEDULES
 from fedstein.inference.sites import SITES, Site
 from fedstein.machine import memory
 from fedstein.models import MODELS, Model
+from fedstein.plugin_errors import checked_build
 from fedstein.privacy.guard import Guard
 from fedstein.runs.config import Config
 from fedstein.runs.sections import CUSTOM
 from fedstein.selection import SCHEMES, ReportingSettings, Scheme
 from fedstein.selection.barred import without
+from fedstein.selection.resting import resting
+from fedstein.selection.within_visits import within_visits
 from fedstein.stein import KERNELS
 
 
 def barred_from(config: Config) -> frozenset[int]:
-    """Clients that take no part. Where one client holds everybody's rows theirs are left out beforehand."""
+    """The clients that take no part. A pooled method has one client; the rows of barred clients are removed before."""
     return frozenset(() if METHODS.find(config.algorithm.kind).pooled else config.selection.barred or ())
 
 
@@ -69,11 +73,12 @@ def build_model(config: Config, features: int, classes: int, task: str) -> Model
 
 @lru_cache(maxsize=16)
 def _model(settings: Frozen, features: int, classes: int) -> Model:
-    return MODELS.find(settings.value.kind).build(features, classes, settings.value)
+    kind = settings.value.kind
+    return checked_build("model.kind", kind, MODELS.find(kind).build, Model, features, classes, settings.value)
 
 
 def build_program(config: Config, model: Model, prepared: Model | None = None) -> ClientProgram:
-    """What a client computes; it needs the config and nothing of the others' data.
+    """What a client computes. It depends on the config, and not on the data of other clients.
 
     Args:
         config: The config of the run.
@@ -94,7 +99,9 @@ def build_program(config: Config, model: Model, prepared: Model | None = None) -
         schedule=SCHEDULES[config.algorithm.schedule](config.rounds),
         wire=build_wire(config, model),
         metrics=build_metrics(config),
-        guard=Guard(config.privacy) if config.privacy.on else None,  # without a secret: whoever plays clients has one
+        guard=Guard(config.privacy)
+        if config.privacy.on
+        else None,  # without a secret: only the process that holds the rows has one
     )
 
 
@@ -115,20 +122,23 @@ def build_wire(config: Config, model: Model) -> Wire:
         config.engine.precision,
         tuple(zip(model.widths, columns, strict=True)),
         build_site(config, model).natural,
+        config.channel.packing,
     )
 
 
 def build_method(config: Config, model: Model) -> Method:
     """The method of the config. Equal settings on the same model give the same object, so that runs compile once."""
-    return _method(model, Frozen(config.algorithm), Frozen(config.sites), Frozen(config.privacy))
+    return _method(model, Frozen(config.algorithm), Frozen(config.sites), Frozen(config.privacy), Frozen(config.robust))
 
 
 @lru_cache(maxsize=16)
-def _method(model: Model, settings: Frozen, site_settings: Frozen, privacy: Frozen) -> Method:
+def _method(model: Model, settings: Frozen, site_settings: Frozen, privacy: Frozen, robust: Frozen) -> Method:
     if privacy.value.on:
         return private_sites(model, _site(model, settings, site_settings), settings.value, privacy.value)
-    kind = METHODS.find(settings.value.kind)
-    return kind.build(model, _site(model, settings, site_settings), settings.value)
+    kind, site = settings.value.kind, _site(model, settings, site_settings)
+    build = METHODS.find(kind).build
+    found: Method = checked_build("algorithm.kind", kind, build, Method, model, site, settings.value)
+    return found if robust.value.kind == "none" else robust_sites(found, robust.value)
 
 
 def build_site(config: Config, model: Model) -> Site:
@@ -138,18 +148,29 @@ def build_site(config: Config, model: Model) -> Site:
 
 @lru_cache(maxsize=16)
 def _site(model: Model, settings: Frozen, site_settings: Frozen) -> Site:
-    return SITES.find(site_settings.value.kind).build(model, site_settings.value, settings.value)
+    kind = site_settings.value.kind
+    return checked_build("sites.kind", kind, SITES.find(kind).build, Site, model, site_settings.value, settings.value)
 
 
 def build_scheme(config: Config) -> Scheme:
     """The selection scheme of the config, for the clients that are not barred."""
     kernel = getattr(config.algorithm, "kernel", "rbf")
-    return _scheme(Frozen(config.selection), kernel, tuple(sorted(barred_from(config))))
+    # Round robin visits clients equally often by itself, and its turns are not to be changed.
+    limit = (
+        (config.privacy.visits, config.rounds) if config.privacy.on and config.selection.kind != "round_robin" else None
+    )
+    barred = tuple(sorted(barred_from(config)))
+    return _scheme(Frozen(config.selection), kernel, barred, config.robust.rest, limit)
 
 
 @lru_cache(maxsize=16)
-def _scheme(settings: Frozen, kernel: str, barred: tuple[int, ...]) -> Scheme:
-    return without(SCHEMES.find(settings.value.kind).build(settings.value, KERNELS.find(kernel)), barred)
+def _scheme(settings: Frozen, kernel: str, barred: tuple[int, ...], rest: int, limit: tuple[int, int] | None) -> Scheme:
+    kind = settings.value.kind
+    build, used = SCHEMES.find(kind).build, KERNELS.find(kernel)
+    scheme: Scheme = resting(checked_build("selection.kind", kind, build, Scheme, settings.value, used), rest)
+    if limit is not None:
+        scheme = within_visits(scheme, *limit, settings.value.per_round)
+    return without(scheme, barred)
 
 
 class Frozen:

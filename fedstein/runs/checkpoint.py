@@ -1,5 +1,7 @@
 """Checkpoints: only the client states that changed are written, then a manifest is swapped in.
 
+Where messages travel in few bits, a client's file holds the messages that its state was decoded from (``wire_form``).
+
 Until the manifest is replaced, the old one and the files that it names are whole. Files that no manifest names are left
 over from a crash and are removed after the next swap. Every file is named with its SHA-256 and checked when it is read.
 """
@@ -21,8 +23,10 @@ from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import Engine
 from fedstein.federation.protocol import RunState
 from fedstein.federation.site_table import SiteTable
+from fedstein.federation.wire_form import compact, expand
 from fedstein.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
 from fedstein.runs.config import Config, computing
+from fedstein.runs.config_sources import read_toml
 
 FORMAT = 2
 OLD_FORMATS = {1: "fedstein 0.1"}  # the version that reads each
@@ -30,9 +34,46 @@ OLD_FORMATS = {1: "fedstein 0.1"}  # the version that reads each
 
 def fingerprint(config: Config) -> str:
     """A digest of what results depend on; how long clients are waited for is not part of it."""
+    return hashlib.sha256(tomli_w.dumps(bare_config(config)).encode()).hexdigest()
+
+
+def bare_config(config: Config) -> dict[str, Any]:
+    """The part of a config that results depend on."""
     bare = config.to_dict()
     bare["engine"] = computing(config.engine).model_dump(exclude={"budget"})
-    return hashlib.sha256(tomli_w.dumps(bare).encode()).hexdigest()
+    return bare
+
+
+def refuse_other_run(folder: Path, manifest: Mapping[str, Any], config: Config) -> None:
+    """Check that a checkpoint was made with the config of its run folder.
+
+    A key that the run's ``config.toml`` lacks joined the config after the run began. The run was made without it, so
+    the checkpoint may have the digest of the config without such keys; they have their defaults.
+
+    Args:
+        folder: The checkpoint folder.
+        manifest: The content of its ``manifest.json``.
+        config: The config of the run.
+
+    Raises:
+        InputError: It was made with another config.
+    """
+    accepted = {manifest["config_sha256"], *manifest.get("accepted_sha256", ())}
+    if fingerprint(config) in accepted:
+        return
+    file = folder.parent / "config.toml"
+    written = read_toml(file) if file.is_file() else {}
+    older: dict[str, Any] = {}
+    for name, value in bare_config(config).items():
+        if isinstance(value, dict):
+            value = {key: inner for key, inner in value.items() if key in written.get(name, {})}
+        if name in written:
+            older[name] = value
+    if hashlib.sha256(tomli_w.dumps(older).encode()).hexdigest() not in accepted:
+        raise InputError(
+            f"{folder / 'manifest.json'} belongs to another run: it was made with a different config.toml; restore the "
+            "folder's own config.toml and checkpoint, or start anew in another folder"
+        )
 
 
 def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: SiteTable | None) -> None:
@@ -49,10 +90,13 @@ def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: S
     known: dict[str, Any] = read_json(path, "a checkpoint")["clients"] if path.exists() else {}
     with disk_errors(folder.parent):
         server = write_arrays(folder, f"server-{state.round:06d}.safetensors", state.server)
-        fresh = {
-            str(client): write_arrays(folder, f"client-{client}-{state.round:06d}.safetensors", state.sites[client])
-            for client in state.sites.changed_since(saved)
-        }
+        wire, fresh = engine.program.wire, {}
+        for client in state.sites.changed_since(saved):
+            whole = state.sites[client]
+            arrays = compact(wire, state.sites.origins.get(client), whole, state.sites.shared)
+            fresh[str(client)] = write_arrays(folder, f"client-{client}-{state.round:06d}.safetensors", arrays)
+            if arrays.keys() != whole.keys():
+                fresh[str(client)]["names"] = sorted(whole)
         manifest = {
             "format": FORMAT,
             "round": state.round,
@@ -66,7 +110,7 @@ def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: S
     sweep(folder, manifest)
 
 
-def write_arrays(folder: Path, name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
+def write_arrays(folder: Path, name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
     content = pack(arrays)
     write_bytes(folder / name, content)
     return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
@@ -116,11 +160,7 @@ def read(
             f"{path} has format {manifest['format']}, this version of fedstein reads format {FORMAT}; it can be "
             f"continued with {reader}"
         )
-    if fingerprint(config) not in {manifest["config_sha256"], *manifest.get("accepted_sha256", ())}:
-        raise InputError(
-            f"{path} belongs to another run: it was made with a different config.toml; restore the folder's own "
-            "config.toml and checkpoint, or start anew in another folder"
-        )
+    refuse_other_run(folder, manifest, config)
     try:
         done, memory = int(manifest["round"]), dict(manifest["memory"])
         server = read_arrays(folder, manifest["server"])
@@ -128,9 +168,10 @@ def read(
         for client, entry in entries.items():  # one after another: they need not all fit into memory
             if not 0 <= client < clients:
                 raise InputError(f"{path} names client {client}, but there are {clients} clients")
-            arrays = read_arrays(folder, entry)
+            arrays, origin = expand(program.wire, client, read_arrays(folder, entry))
             check_shapes(path, arrays, template)
-            sites = sites.replace({client: {name: jnp.asarray(array) for name, array in arrays.items()}})
+            origins = {} if origin is None else {client: origin}
+            sites = sites.replace({client: {name: jnp.asarray(array) for name, array in arrays.items()}}, origins)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {error!r}") from None
     like = program.first_server
@@ -140,7 +181,7 @@ def read(
     return RunState(done, back, sites, memory)
 
 
-def read_arrays(folder: Path, entry: Mapping[str, str]) -> dict[str, np.ndarray]:
+def read_arrays(folder: Path, entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
     path = folder / Path(entry["file"]).name
     try:
         content = path.read_bytes()

@@ -67,9 +67,10 @@ def prune(folder: RunFolder, config: Config, limit: int = LIMIT) -> int:
             files = [folder.checkpoint / entry["file"] for entry in manifest["clients"].values()]
             if not files or sum(file.stat().st_size for file in files) <= limit:
                 return 0
-            first = checkpoint.read_arrays(folder.checkpoint, next(iter(manifest["clients"].values())))
+            one = next(iter(manifest["clients"].values()))
+            first = set(one.get("names") or checkpoint.read_arrays(folder.checkpoint, one))
             server = checkpoint.read_arrays(folder.checkpoint, manifest["server"])
-            if not first.keys() <= server.keys():  # a state with more than what adds up cannot be computed again
+            if not first <= server.keys():  # a state with more than what adds up cannot be computed again
                 return 0
             kept = {name: array for name, array in server.items() if name not in first}
             name = f"pruned-{manifest['round']:06d}.safetensors"
@@ -120,8 +121,7 @@ def restore(folder: RunFolder, run: PreparedRun, without: int | None = None) -> 
         InputError: The checkpoint is damaged or belongs to another run.
     """
     manifest = read_json(folder.checkpoint / "manifest.json", "a checkpoint")
-    if checkpoint.fingerprint(run.config) not in {manifest["config_sha256"], *manifest.get("accepted_sha256", ())}:
-        raise InputError(f"{folder.checkpoint} belongs to another run: it was made with a different config.toml")
+    checkpoint.refuse_other_run(folder.checkpoint, manifest, run.config)
     program, engine = run.federation.program, run.engine
     assert isinstance(engine, LocalEngine), "only local runs are pruned"
     kept = checkpoint.read_arrays(folder.checkpoint, manifest["server"])

@@ -10,6 +10,7 @@ from fedstein.data.partition_kinds import PartitionSettings
 from fedstein.federation.channel import ChannelSettings
 from fedstein.federation.engine import EngineSettings
 from fedstein.inference.methods import MethodSettings
+from fedstein.inference.methods.robust_sites import RobustSettings
 from fedstein.inference.sites import SiteSettings
 from fedstein.models import ModelSettings
 from fedstein.privacy.settings import PrivacySettings
@@ -38,6 +39,8 @@ class Sections(Settings):
     evaluate: EvaluateSettings
     checkpoint: CheckpointSettings
     privacy: PrivacySettings = PrivacySettings.model_validate({})  # folders of runs that are not private do not name it
+
+    robust: RobustSettings = RobustSettings.model_validate({})  # folders of runs that are not robust do not name it
 
     @field_validator(*SECTIONS, mode="before")
     @classmethod

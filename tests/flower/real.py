@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BNN, events, lines, settings
+from flower_runs import BNN, events, lines, settings
 
 from fedstein.flower.launch.appdir import flatten, write_app
 from fedstein.flower.launch.environment import tail

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import events, lines
 from echo import until
+from flower_runs import events, lines
 
 from fedstein.flower.launch.appdir import flatten, write_app
 from fedstein.flower.launch.processes import Fleet

@@ -11,12 +11,14 @@ import pytest
 
 from fedstein.federation.channel import KINDS, Wire
 from fedstein.federation.codecs import CODECS
+from fedstein.federation.packing import PACKED, largest, pack
 from fedstein.flower.messages import DTYPES, InvalidMessage, check_arrays, shapes_of
-from fedstein.flower.server.engine import undecodable
+from fedstein.flower.server.engine import Form, undecodable
 
 LAYOUT = ((12, 4), (3, 0), (2, 0))
 NATURAL = ("eta", "precision")
 MESSAGES = 2500  # of each codec that rounds, and as many of plain and bfloat16 together
+PACKED_MESSAGES = 600  # the codecs inside are meddled with above
 Arrays = dict[str, np.ndarray]
 Random = np.random.Generator
 
@@ -105,17 +107,55 @@ def test_no_malformed_reply_is_accepted(name: str) -> None:
     wire = Wire(dict.fromkeys(KINDS, CODECS[name]), 0, "float32", LAYOUT, NATURAL)
     sound = update(wire)
     decoded = {key: np.asarray(array) for key, array in wire.decode("update", 1, 0, dict(sound)).items()}
-    forms = shapes_of(sound), shapes_of(decoded)
-    check = partial(undecodable, wire, "update", 1, forms[1], 0)
-    check_arrays(sound, forms[0], check)
+    form = Form(shapes_of(sound), shapes_of(sound), shapes_of(decoded))
+    check = partial(undecodable, wire, "update", 1, form, 0)
+    check_arrays(sound, form.on_wire, check)
     random, (ways, count) = np.random.default_rng(7), WAYS[name]
     accepted: list[Any] = []
     for number in range(count):
         way = ways[number % len(ways)]
         changed = way(sound, random)
         try:
-            check_arrays(changed, forms[0], check)
+            check_arrays(changed, form.on_wire, check)
             accepted.append((number, way.__name__))
         except InvalidMessage:
             pass
     assert not accepted
+
+
+def flipped(arrays: Arrays, random: Random) -> Arrays:
+    whole = arrays[PACKED].copy()
+    whole[random.integers(whole.size)] ^= np.uint8(1 << random.integers(8))
+    return {PACKED: whole}
+
+
+def cut_short(arrays: Arrays, random: Random) -> Arrays:
+    return {PACKED: arrays[PACKED][: random.integers(arrays[PACKED].size)]}
+
+
+def lengthened(arrays: Arrays, random: Random) -> Arrays:
+    return {PACKED: np.concatenate([arrays[PACKED], random.integers(0, 256, 3).astype(np.uint8)])}
+
+
+@pytest.mark.slow
+def test_of_malformed_packed_replies_only_other_numbers_are_accepted() -> None:
+    """A flipped bit may give another number of the same form, as it may without packing; nothing else gets through."""
+    wire = Wire(dict.fromkeys(KINDS, CODECS["int4"]), 0, "float32", LAYOUT, NATURAL, "deflate")
+    inner = Wire(dict.fromkeys(KINDS, CODECS["int4"]), 0, "float32", LAYOUT, NATURAL)
+    sound = update(wire)
+    encoded = {key: np.asarray(array) for key, array in wire.unpack(sound).items()}
+    decoded = {key: np.asarray(array) for key, array in wire.decode("update", 1, 0, dict(sound)).items()}
+    form = Form({PACKED: ((-largest(encoded),), "uint8")}, shapes_of(encoded), shapes_of(decoded))
+    check = partial(undecodable, wire, "update", 1, form, 0)
+    check_arrays(sound, form.on_wire, check)
+    random = np.random.default_rng(3)
+    ways, inside = (*ANY[:4], flipped, cut_short, lengthened), WAYS["int4"][0]
+    for number in range(PACKED_MESSAGES):
+        way = (*ways, *inside)[number % (len(ways) + len(inside))]
+        meddled = way(sound, random) if way in ways[4:] else pack(way(encoded, random))
+        try:
+            check_arrays(meddled, form.on_wire, check)
+        except InvalidMessage:
+            continue
+        assert way is flipped, way.__name__
+        check_arrays(wire.unpack(meddled), form.encoded, partial(undecodable, inner, "update", 1, form, 0))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import BLR, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 
 from fedstein.flower.messages import FORMAT, REFUSED, Envelope

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import BLR, BNN, QUICK, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, BNN, QUICK, Fleet, events, in_process, lines, settings
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from loopback import LoopGrid
 

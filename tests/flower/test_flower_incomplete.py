@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BLR, in_process, lines, settings
 from echo import until
+from flower_runs import BLR, in_process, lines, settings
 from flwr.supercore.run import RunNotRunningException
 
 from fedstein.flower.launch.appdir import flatten, write_app

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import BLR, CLIENTS, QUICK, Fleet, events, lines, settings
+from flower_runs import BLR, CLIENTS, QUICK, Fleet, events, lines, settings
 from flwr.app import Error, Message
 from flwr.supercore.inflatable.inflatable_object import UnexpectedObjectContentError
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError, ObjectUnavailableError

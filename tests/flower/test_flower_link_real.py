@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import BLR, events, in_process, lines, settings
 from echo import until
+from flower_runs import BLR, events, in_process, lines, settings
 from proxies import Cutter
 
 from fedstein.flower.launch.appdir import flatten, write_app

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from conftest import BLR, settings
+from flower_runs import BLR, settings
 
 from fedstein.cli import main
 from fedstein.errors import InputError
@@ -60,6 +60,16 @@ def hello(raw: dict[str, Any] | None = None, **engine: Any) -> Envelope:
 
 def node(folder: Path, **more: Any) -> dict[str, Any]:
     return {"partition-id": 0, "state-dir": str(folder / "state"), **more}
+
+
+def hello_with_trouble(trouble: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A greeting whose model is a plug-in that makes trouble of the given kind."""
+    (folder / "trouble_model.py").write_text(MODEL)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("TROUBLE", trouble)
+    request = hello()
+    config = str(request.head["config"]).replace('kind = "blr"', 'kind = "trouble_model:troubled"')
+    return request._replace(head={**request.head, "config": config})
 
 
 @pytest.fixture(scope="module")
@@ -117,24 +127,31 @@ def test_a_process_that_is_killed_is_named_and_the_next_request_gets_a_new_one(t
         ("crash", 120.0, 0.0, "SIGSEGV"),
         ("hang", 10.0, 0.0, "longer than 10 s"),
         ("memory", 120.0, 1.5, "more than 1.5 GiB"),
-        ("mistake", 120.0, 0.0, "a mistake in the model"),
     ],
 )
 def test_a_model_that_crashes_hangs_or_takes_all_memory_ends_its_request_alone(
     trouble: str, seconds: float, memory: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (tmp_path / "trouble_model.py").write_text(MODEL)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("TROUBLE", trouble)
-    request = hello()
-    config = str(request.head["config"]).replace('kind = "blr"', 'kind = "trouble_model:troubled"')
-    request = request._replace(head={**request.head, "config": config})
+    request = hello_with_trouble(trouble, tmp_path, monkeypatch)
     pool = WorkerPool(memory)
     try:
         with pytest.raises(WorkerFailed, match=said):
             pool.ask(request, node(tmp_path, plugins="trouble_model"), seconds)
         monkeypatch.setenv("TROUBLE", "")
         assert pool.ask(hello(), node(tmp_path), 120).head["status"] == OK
+    finally:
+        pool.close()
+
+
+@pytest.mark.slow
+def test_a_mistake_in_a_model_is_a_refusal_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    request = hello_with_trouble("mistake", tmp_path, monkeypatch)
+    pool = WorkerPool(0.0)
+    try:
+        reply = pool.ask(request, node(tmp_path, plugins="trouble_model"), 120)
+        assert reply.head["status"] == REFUSED
+        assert "trouble_model:troubled" in reply.head["reason"]
+        assert "a mistake in the model" in reply.head["reason"]
     finally:
         pool.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from conftest import BLR, QUICK, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, QUICK, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 from odd_codecs import SCALE
 

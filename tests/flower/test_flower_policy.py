@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import tomli_w
-from conftest import BLR, QUICK, Fleet, events, settings
-from test_flower_own_files import COLUMNS, SITES, own, patients, raw, write
+from flower_runs import BLR, QUICK, Fleet, events, settings
+from own_files import COLUMNS, SITES, own, patients, raw, write
 
 from fedstein import data
 from fedstein.cli import main

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import BLR, CLIENTS, Fleet, in_process, lines, settings
+from flower_runs import BLR, CLIENTS, Fleet, in_process, lines, settings
 
 from fedstein.privacy import guard
 from fedstein.privacy.noise import seed_secret
@@ -16,10 +17,11 @@ PRIVATE = {"kind": "record", "epsilon": 3.0, "visits": 2}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scheme", [{}, {"kind": "ksd", "per_round": 2}], ids=["round_robin", "ksd"])
 def test_both_engines_compute_the_same_from_the_same_secret(
-    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: dict[str, Any]
 ) -> None:
-    raw = settings(BLR, rounds=2, privacy=PRIVATE)
+    raw = settings(BLR, rounds=3 if scheme else 2, privacy=PRIVATE, **({"selection": scheme} if scheme else {}))
     raw["engine"]["start_timeout"] = 10.0
     here = in_process(raw, tmp_path / "local")
     other = fleet.run(raw, tmp_path / "secret")

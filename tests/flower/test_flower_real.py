@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BLR, BNN, events, in_process, lines, settings
+from flower_runs import BLR, BNN, events, in_process, lines, settings
 from real import DIAGONAL, EIGEN, LONG, NAMES, PARTICLES, SLOW, Scene, play_on, robin, start_fleet
 
 from fedstein.federation.secure_sum.wire import PHASES

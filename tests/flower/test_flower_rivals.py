@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import BLR, BNN, Fleet, in_process, lines, settings
+from flower_runs import BLR, BNN, Fleet, in_process, lines, settings
 
 EVERYDAY = ("oort", "fedcor")  # they remember something between rounds
 OTHERS = ("gradient_norm", "folb", "power_of_choice", "active", "divfl", "optimal")

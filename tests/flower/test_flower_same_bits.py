@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import pytest
-from conftest import BLR, BNN, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, BNN, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 
 from fedstein.federation import protocol
@@ -59,11 +59,37 @@ def test_every_scheme_with_every_kind_of_sites(fleet: Fleet, tmp_path: Path, sch
         {"selection": {"kind": "ksd", "barred": [1], "max_probability": 0.6}},
         {"selection": {"kind": "hip", "projection": 16}},
         {"channel": {"codec": "int4", "assignment": "mixed", "update": "mixed"}},
+        {"channel": {"codec": "int4", "packing": "deflate"}},
     ],
-    ids=["two-a-round", "pool", "parallel", "parallel-particles", "fedavg", "barred", "projection", "few-bits"],
+    ids=[
+        "two-a-round",
+        "pool",
+        "parallel",
+        "parallel-particles",
+        "fedavg",
+        "barred",
+        "projection",
+        "few-bits",
+        "packed",
+    ],
 )
 def test_other_ways_to_play_a_round(fleet: Fleet, tmp_path: Path, more: dict[str, Any]) -> None:
     assert_same(fleet, settings(BNN, **more), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["plain", "int4"])
+def test_packing_changes_bytes_and_nothing_else(tmp_path: Path, codec: str) -> None:
+    few = [
+        in_process(settings(BNN, channel={"codec": codec, "packing": packing}, rounds=3), tmp_path / packing)
+        for packing in ("none", "deflate")
+    ]
+    (before, after), keys = map(lines, few), ("bytes_down", "bytes_up")
+    for one, other in zip(before, after, strict=True):
+        # Arrays of a few hundred bytes gain nothing in four bits; the table of contents is what they cost.
+        assert all(other[key] < (0.95 if codec == "plain" else 1.3) * one[key] for key in keys)
+        assert {k: v for k, v in one.items() if k not in keys} == {k: v for k, v in other.items() if k not in keys}
+    assert len({(folder / "posterior.safetensors").read_bytes() for folder in few}) == 1
 
 
 def test_a_projection_of_scores_needs_fewer_bytes_and_renews_no_site(tmp_path: Path) -> None:

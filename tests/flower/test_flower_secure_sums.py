@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import BLR, BNN, CLIENTS, QUICK, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, BNN, CLIENTS, QUICK, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 from loopback import LoopGrid
-from test_flower_own_files import COLUMNS, node_of, own, patients, raw, write
+from own_files import COLUMNS, node_of, own, patients, raw, write
 from test_flower_policy import asked, config_of, own_config
 
 from fedstein.data import first_sums

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BLR, BNN, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, BNN, Fleet, events, in_process, lines, settings
 from loopback import LoopGrid
 
 from fedstein.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import BLR, CLIENTS, QUICK, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, CLIENTS, QUICK, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 from proxies import SlowLine
 from real import LONG, Scene

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from conftest import BNN, in_process, lines, settings
+from flower_runs import BNN, in_process, lines, settings
 from real import EIGEN, NAMES, Scene, start_fleet
 
 from fedstein.flower.launch.processes import EXEC

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import BLR, BNN, QUICK, Fleet, in_process, lines, settings
+from flower_runs import BLR, BNN, QUICK, Fleet, in_process, lines, settings
 from flwr.app import Array, ArrayRecord, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tomli_w
-from conftest import BLR, BNN, events, in_process, lines, settings
+from flower_runs import BLR, BNN, events, in_process, lines, settings
 from real import Scene, play_on, start_fleet
 
 from fedstein.flower.launch.appdir import write_app

@@ -18,6 +18,8 @@ from fedstein import data
 from fedstein.data.basis import moments
 from fedstein.errors import FedsteinError
 from fedstein.federation.client import ClientProgram
+from fedstein.federation.wire_form import Origin, compact
+from fedstein.federation.wire_form import expand as expand_site
 from fedstein.flower.messages import (
     FORMAT,
     HELD,
@@ -186,7 +188,7 @@ def prepare(request: Envelope, config: Config, node: Node, store: Store) -> tupl
     return program, rows
 
 
-def brought_in_line(request: Envelope, store: Store) -> Arrays | None:
+def brought_in_line(request: Envelope, store: Store, program: ClientProgram) -> Arrays | None:
     """The client's site as the server accepted it last; None before the first.
 
     It comes with the request where the node has lost it.
@@ -197,7 +199,8 @@ def brought_in_line(request: Envelope, store: Store) -> Arrays | None:
     receipt = value(request.head, "accepted", str)
     restored = along(request.arrays, RESTORE)
     kept = Kept(value(request.head, "accepted_round", int), receipt, "", restored, {}) if restored else None
-    return store.sync(receipt, kept)
+    found = store.sync(receipt, kept)
+    return found if found is None else expand_site(program.wire, store.client, found)[0]
 
 
 def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
@@ -246,7 +249,7 @@ def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     store, number = open_store(request, node), value(request.head, "round", int)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-        state = brought_in_line(request, store)
+        state = brought_in_line(request, store, program)
         received = main_part(request.arrays)
         store.keep("broadcast", received, number)
     shard = program.shard(rows.share.x, rows.share.y)
@@ -260,7 +263,7 @@ def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     store, number = open_store(request, node), value(request.head, "round", int)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-        state = brought_in_line(request, store)
+        state = brought_in_line(request, store, program)
         assignment, cached = main_part(request.arrays), along(request.arrays, HELD)
         if held := value(request.head, "held", str):
             before = store.kept("broadcast", held)
@@ -274,7 +277,9 @@ def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
         update, private = program.train(number, store.client, assignment, cached, state, shard)
         sent = plain(update)
         receipt, after = digest(sent), program.state_after(number, store.client, sent, private, assignment, cached)
-        store.write_pending(Kept(number, receipt, asked, plain(after), sent))
+        origin = Origin(store.client, number, sent, cached)
+        stored = compact(program.wire, origin, plain(after), program.method.shared)
+        store.write_pending(Kept(number, receipt, asked, stored, sent))
     return {"receipt": receipt}, sent
 
 
@@ -291,26 +296,32 @@ def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Array
     return {}, plain(program.evaluate(jnp.asarray(received["particles"]), held))
 
 
-def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This node's likelihood, expanded on average over q; only where the config of the run says so."""
+def for_passes(request: Envelope, config: Config, node: Node, what: str) -> tuple[ClientProgram, Rows, Arrays]:
+    """What answers a request of the passes that refine sites: the program, this node's rows, and what was received.
+
+    Raises:
+        InvalidMessage: The config of the run has no such passes.
+    """
     if getattr(config.sites, "expand", "mean") != "variational":
-        raise InvalidMessage("the run's config asks for no expansions: sites.expand is not 'variational'")
+        raise InvalidMessage(f"the run's config asks for no {what}: sites.expand is not 'variational'")
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-    received, dim = main_part(request.arrays), program.model.dim
+    return program, rows, main_part(request.arrays)
+
+
+def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
+    """This node's likelihood, expanded on average over q; only where the config of the run says so."""
+    program, rows, received = for_passes(request, config, node, "expansions")
+    dim = program.model.dim
     check_arrays(received, {"mean": ((dim,), "float32"), "covariance": ((dim * (dim + 1) // 2,), "float32")})
     return {}, plain(program.expand(received, program.shard(rows.share.x, rows.share.y)))
 
 
 def expand_nodes(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     """This node's likelihood, expanded over several q; only where the config of the run says so."""
-    if getattr(config.sites, "expand", "mean") != "variational":
-        raise InvalidMessage("the run's config asks for no expansions: sites.expand is not 'variational'")
-    store = open_store(request, node)
-    with store.locked():
-        program, rows = prepare(request, config, node, store)
-    received, dim = main_part(request.arrays), program.model.dim
+    program, rows, received = for_passes(request, config, node, "expansions")
+    dim = program.model.dim
     count = len(received["means"]) if np.ndim(received.get("means", 0)) else 1
     triangles = (count, dim * (dim + 1) // 2)
     check_arrays(received, {"means": ((count, dim), "float32"), "covariances": (triangles, "float32")})
@@ -319,12 +330,7 @@ def expand_nodes(request: Envelope, config: Config, node: Node) -> tuple[Head, A
 
 def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     """This node's log-likelihood at points; only where the config of the run says so."""
-    if getattr(config.sites, "expand", "mean") != "variational":
-        raise InvalidMessage("the run's config asks for no log-likelihoods: sites.expand is not 'variational'")
-    store = open_store(request, node)
-    with store.locked():
-        program, rows = prepare(request, config, node, store)
-    received = main_part(request.arrays)
+    program, rows, received = for_passes(request, config, node, "log-likelihoods")
     check_arrays(received, shapes_of(program.model, received))
     return {}, plain(program.weigh(received, program.shard(rows.share.x, rows.share.y)))
 

@@ -26,6 +26,7 @@ from fedstein.federation.codecs import CODECS
 from fedstein.inference.methods import METHODS
 from fedstein.inference.sites import SITES
 from fedstein.models import MODELS
+from fedstein.privacy.accounting import epsilon_of, mu_of
 from fedstein.registry import Registry
 from fedstein.runs.build import structure_of
 from fedstein.runs.config import Config
@@ -131,7 +132,7 @@ def messages_of(config: Config) -> tuple[str, ...]:
         "columns": own and is_open(given.categories, given.missing, given.fill),
         "scale": own and bool(given.standardize),
         "sums": structure_of(config) == "eigen",
-        "ask": bool(find_kind("selection", config.selection.kind).asks),
+        "ask": bool(find_kind("selection", config.selection.kind).asks) and not config.privacy.on,
         "train": True,
         "evaluate": config.evaluate.where == "clients",
         **dict.fromkeys(("expand", "nodes", "weigh"), getattr(config.sites, "expand", "mean") == "variational"),
@@ -275,6 +276,8 @@ def refuse_weak_privacy(policy: Policy, config: Config) -> None:
     level = str(given.get("kind", "none"))
     if level not in LEVELS or LEVELS.index(level) < LEVELS.index(least.kind):
         raise Refused(f"{policy.source} does not allow privacy.kind = {level!r}; it demands {least.kind!r}")
+    if level == "client" and least.kind == "record":
+        refuse_weak_for_rows(policy, least, given)
     for key, most in (("epsilon", least.epsilon), ("delta", least.delta)):
         if least.kind != "none" and most is not None and not (given.get(key) is not None and given[key] <= most):
             raise Refused(
@@ -282,3 +285,19 @@ def refuse_weak_privacy(policy: Policy, config: Config) -> None:
             )
     if least.sums == "secure" and given.get("sums", "plain") != "secure":
         raise Refused(f"{policy.source} does not allow privacy.sums = 'plain'; it demands 'secure'")
+
+
+def refuse_weak_for_rows(policy: Policy, least: PrivacyDemand, given: dict[str, Any]) -> None:
+    """Raise ``Refused`` where hiding a whole client hides its rows less well than the policy demands.
+
+    Two shards that differ in one row are each one step from the empty shard, so that their distance is two steps: a
+    row has twice the mu of the client (``privacy.accounting``).
+    """
+    if least.epsilon is None:
+        return
+    mu, delta = mu_of(given["epsilon"], given["delta"]), least.delta or given["delta"]
+    if (of_row := epsilon_of(2 * mu, delta)) > least.epsilon:
+        raise Refused(
+            f"{policy.source} demands epsilon {least.epsilon:g} for every row; privacy.kind = 'client' with epsilon "
+            f"{given['epsilon']:g} promises {of_row:.3g} for a row; it needs a smaller epsilon"
+        )

@@ -30,7 +30,7 @@ def refuse_unprotected(kind: str, config: Config, node: Node) -> None:
     if node.budget is not None and not config.privacy.on:
         raise Unprotected(
             f"this node has a privacy budget (epsilon {node.budget[0]:g}, delta {node.budget[1]:g}), so it answers "
-            "private runs alone; set privacy.kind = 'record'"
+            "private runs alone; set privacy.kind = 'record' or 'client'"
         )
 
 

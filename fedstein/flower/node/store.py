@@ -20,11 +20,13 @@ import numpy as np
 from safetensors.numpy import save
 
 from fedstein.errors import FedsteinError, InputError
+from fedstein.federation.wire_form import PREFIX, ROUNDS
 from fedstein.files import folder_lock, unpack, write_bytes
 from fedstein.flower.messages import digest
 from fedstein.inference.sites.base import Arrays
 
 FORMAT = "fedstein state 1"
+UPDATE = PREFIX + "update/"  # begins the names of an update's arrays in a site that is stored in the wire's form
 NOTHING = ""  # the receipt of a client that was never accepted
 
 
@@ -111,8 +113,11 @@ class Store:
 
     def write(self, path: Path, kept: Kept) -> None:
         """Write a file in one step, with its run, client, round, receipt and checksum."""
+        known = {
+            id(array) for array in kept.update.values()
+        }  # a site in the wire's form holds the update: once is enough
         arrays = {
-            **{f"state/{k}": a for k, a in kept.state.items()},
+            **{f"state/{k}": a for k, a in kept.state.items() if not (k.startswith(UPDATE) and id(a) in known)},
             **{f"update/{k}": a for k, a in kept.update.items()},
         }
         plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -167,4 +172,6 @@ class Store:
             if group not in parts or not own:
                 raise InputError(f"{path} is foreign: it holds an array {name!r}; move it away")
             parts[group][own] = array
+        if ROUNDS in parts["state"]:
+            parts["state"] |= {UPDATE + name: array for name, array in parts["update"].items()}
         return Kept(number, receipt, asked, parts["state"], parts["update"])

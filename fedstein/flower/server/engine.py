@@ -18,9 +18,10 @@ from fedstein.data.shard import Shard
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import Sums, implausible_sums, no_sums, sum_shapes
 from fedstein.evaluation.metrics.base import add
-from fedstein.federation.channel import EVERYBODY, Wire
+from fedstein.federation.channel import EVERYBODY, Wire, placed
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import ClientInfo, Trained
+from fedstein.federation.packing import PACKED, largest
 from fedstein.federation.secure_sum.collector import TooFew
 from fedstein.federation.site_table import SiteTable
 from fedstein.flower.messages import DTYPES, InvalidMessage, Shapes, check_arrays, digest, shapes_of, value
@@ -87,10 +88,10 @@ class FlowerEngine:
             self._report_form.on_wire,
             timeout,
             need_one=True,
-            check=partial(undecodable, self.program.wire, "report", round_index, self._report_form.decoded),
+            check=partial(undecodable, self.program.wire, "report", round_index, self._report_form),
         )
         self._count(round_index, found)
-        return {client: _placed(found.replies[client].arrays) for client in candidates if client in found.replies}
+        return {client: placed(found.replies[client].arrays) for client in candidates if client in found.replies}
 
     def train(
         self, round_index: int, client: int, assignment: Arrays, cached: Arrays, sites: SiteTable
@@ -110,7 +111,7 @@ class FlowerEngine:
             self.requests.settings.train_timeout,
             cached=cached,
             cached_receipt=receipt,
-            check=partial(undecodable, self.program.wire, "update", round_index, self._update_form.decoded),
+            check=partial(undecodable, self.program.wire, "update", round_index, self._update_form),
         )
         if client in found.replies:
             reply = found.replies[client]
@@ -123,7 +124,7 @@ class FlowerEngine:
             else:
                 self._receipts[client] = reply.head["receipt"]
                 self._count(round_index, found)
-                return Trained(_placed(reply.arrays), {})
+                return Trained(placed(reply.arrays), {})
         self._count(round_index, found)
         return None
 
@@ -247,20 +248,24 @@ class FlowerEngine:
 
 
 class Form(NamedTuple):
-    """What a reply of one kind must look like: as it travels, and as the server computes from it."""
+    """What a reply of one kind must look like: as it travels, as the codec wrote it, as the server computes from it.
+
+    The first two differ where messages are packed.
+    """
 
     on_wire: Shapes
+    encoded: Shapes
     decoded: Shapes
 
 
-def undecodable(wire: Wire, kind: str, round_index: int, expected: Shapes, client: int, arrays: Arrays) -> str:
+def undecodable(wire: Wire, kind: str, round_index: int, form: Form, client: int, arrays: Arrays) -> str:
     """Find out why the server cannot compute from a reply that has the right form on the wire.
 
     Args:
         wire: The codec of the run.
         kind: ``"report"`` or ``"update"``.
         round_index: The round, from 1.
-        expected: Names, shapes and dtypes of the decoded arrays.
+        form: What the reply must look like.
         client: The client that sent the reply.
         arrays: The reply as it travelled.
 
@@ -269,21 +274,16 @@ def undecodable(wire: Wire, kind: str, round_index: int, expected: Shapes, clien
     """
     try:
         with np.errstate(all="ignore"):
-            received = wire.decode(kind, round_index, client, _placed(arrays))
-            check_arrays({name: np.asarray(array) for name, array in received.items()}, expected)
+            encoded = wire.unpack(placed(arrays))
+            if wire.packing != "none":  # else the shapes of what the codec wrote are checked already
+                check_arrays(encoded, form.encoded, lambda right: "")
+            received = wire.decode_unpacked(kind, round_index, client, encoded)
+            check_arrays({name: np.asarray(array) for name, array in received.items()}, form.decoded)
     except InvalidMessage as error:
         return str(error)
     except Exception as error:  # a codec may be a plug-in, and these bytes may be anything
         return f"the codec {wire.codecs[kind].name!r} cannot decode its {kind}: {type(error).__name__}: {error!s:.200}"
     return ""
-
-
-def _placed(arrays: Arrays) -> Arrays:
-    """The arrays as JAX arrays, as in process; but those that JAX would narrow (64 bits in a float32 run) stay."""
-    return {
-        name: jnp.asarray(array) if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype else array
-        for name, array in arrays.items()
-    }
 
 
 def _example(program: ClientProgram, inputs: int) -> Shard:
@@ -306,8 +306,8 @@ def report_form(program: ClientProgram, inputs: int) -> Form:
         InputError: The codec writes arrays that cannot travel over Flower.
     """
     scheme, method = program.scheme, program.method
-    if scheme.report is None:
-        return Form({}, {})
+    if scheme.report is None or method.protection is not None:  # in a private run the server works indicators out
+        return Form({}, {}, {})
     broadcast = method.broadcast(program.first_server, scheme.uses)
     key = jax.random.key(0)
 
@@ -351,11 +351,15 @@ def form_of(program: ClientProgram, kind: str, shapes: Mapping[str, Any]) -> For
     Encoded and decoded shapes depend on nothing but these, as the contract of a codec says; so zeros will do.
     """
     zeros = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
-    encoded = program.wire.encode(kind, 0, EVERYBODY, zeros)
+    wire = program.wire
+    sent = wire.encode(kind, 0, EVERYBODY, zeros)
+    encoded = wire.unpack(sent)
     for name, array in encoded.items():
         if str(array.dtype) not in DTYPES:
             raise InputError(
-                f"channel.codec = {program.wire.codecs[kind].name!r} writes {name!r} as {array.dtype}, which does not "
+                f"channel.codec = {wire.codecs[kind].name!r} writes {name!r} as {array.dtype}, which does not "
                 f"travel over Flower; expected one of: {', '.join(DTYPES)}"
             )
-    return Form(shapes_of(encoded), shapes_of(program.wire.decode(kind, 0, EVERYBODY, encoded)))
+    packed = {PACKED: ((-largest(encoded),), "uint8")}
+    on_wire = shapes_of(encoded) if wire.packing == "none" else packed
+    return Form(on_wire, shapes_of(encoded), shapes_of(wire.decode(kind, 0, EVERYBODY, sent)))

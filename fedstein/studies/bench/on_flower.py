@@ -32,7 +32,7 @@ TASKS: dict[str, tuple[dict[str, Any], int, int]] = {  # name -> config, rounds 
 }
 SETTLE, WATCH = 40.0, 30.0  # seconds after which nodes count as idle, and for which they are watched then
 MOST = 1800.0  # seconds for a run
-NETWORK: dict[str, Any] = {  # the default network; the sizes of messages depend on neither rows nor steps
+NETWORK: dict[str, Any] = {  # the default network; sizes depend on neither rows nor steps, packed ones a little
     "data": {"name": "mnist"},
     "partition": {"clients": 27, "rows_per_client": 30},
     "algorithm": {"local_steps": 1},
@@ -70,16 +70,18 @@ class Phases(NamedTuple):
     training: float
 
 
-def bytes_by_kind(codec: str) -> dict[str, int]:
+def bytes_by_kind(codec: str, packing: str = "none") -> dict[str, int]:
     """The bytes of the second round of the default network on MNIST with 27 clients.
 
     Args:
         codec: The codec of all messages.
+        packing: How encoded arrays are packed.
 
     Returns:
         Bytes by kind of message.
     """
-    raw = {**NETWORK, "rounds": 2, "channel": {"codec": codec}, "evaluate": {"every": 1000}, "engine": {"threads": 1}}
+    channel_settings = {"codec": codec, "packing": packing}
+    raw = {**NETWORK, "rounds": 2, "channel": channel_settings, "evaluate": {"every": 1000}, "engine": {"threads": 1}}
     dataset = load_dataset(raw)
     prepared = prepare_run(resolve(raw, facts_of(dataset))[0], dataset)
     channel = CountingChannel(prepared.context.channel.wire)
@@ -187,4 +189,5 @@ def measure(quick: bool, threads: int, progress: Callable[[str], None]) -> dict[
         tasks.append({"name": name, "rounds": len(there), "in_process": inside, "on_flower": found, "idle": idle})
     progress("bytes by kind of message and codec")
     sizes = {codec: bytes_by_kind(codec) for codec in CODECS}
+    sizes |= {f"{codec}, packed": bytes_by_kind(codec, "deflate") for codec in CODECS}
     return {"nodes": NODES, "threads": threads, "tasks": tasks, "bytes": sizes, "load": [load, os.getloadavg()[0]]}

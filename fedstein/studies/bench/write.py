@@ -26,12 +26,32 @@ def write_bench(document: Mapping[str, Any], out: Path) -> list[Path]:
     Raises:
         InputError: If the folder is not writable.
     """
+    paths = write_page("bench", document, markdown(document), out)
+    with disk_errors(out):
+        write_bytes(out / "growth.png", scaling_figure(document["growth"]))
+    return [*paths, out / "growth.png"]
+
+
+def write_page(name: str, document: Mapping[str, Any], page: str, out: Path) -> list[Path]:
+    """Write a document and its page.
+
+    Args:
+        name: The name of both files, without its ending.
+        document: What was measured.
+        page: The page in Markdown.
+        out: The folder.
+
+    Returns:
+        The paths of ``NAME.json`` and ``NAME.md``.
+
+    Raises:
+        InputError: If the folder is not writable.
+    """
+    paths = [out / f"{name}.json", out / f"{name}.md"]
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        paths = [out / name for name in ("bench.json", "bench.md", "growth.png")]
         write_json(paths[0], document)
-        write_bytes(paths[1], markdown(document).encode())
-        write_bytes(paths[2], scaling_figure(document["growth"]))
+        write_bytes(paths[1], page.encode())
     return paths
 
 

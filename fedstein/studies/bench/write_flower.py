@@ -1,38 +1,15 @@
-"""The files of ``fedstein bench --flower``: ``flower.json`` and ``flower.md``."""
+"""The page of ``fedstein bench --flower``: ``flower.md``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fedstein.federation.channel import KINDS
-from fedstein.files import disk_errors, write_bytes, write_json
 from fedstein.studies.markdown import table
 
 BUSY = 2.5  # the load from which times are said to be those of a busy machine
 IDLE = 0.01  # of a core: the most that an idle node should take
-
-
-def write_flower(document: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write the files.
-
-    Args:
-        document: What ``on_flower.measure`` gave.
-        out: The folder.
-
-    Returns:
-        The paths of the files.
-
-    Raises:
-        InputError: If the folder is not writable.
-    """
-    with disk_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        paths = [out / "flower.json", out / "flower.md"]
-        write_json(paths[0], document)
-        write_bytes(paths[1], markdown(document).encode())
-    return paths
 
 
 def markdown(document: Mapping[str, Any]) -> str:

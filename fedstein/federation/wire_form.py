@@ -1,0 +1,144 @@
+"""Sites as they travelled: what a site was decoded from takes fewer bytes on disk than the site itself.
+
+The shared arrays of a site come from two messages: the client's last update, and, where reports renew sites, the last
+report that did. Decoding them again gives the same bits, so a file can hold the messages in place of the arrays. The
+points of the broadcast belong to them: an update's points are differences from it, and a renewed site is expanded at
+it, eta = g + Lambda theta.
+
+Nothing is taken on trust. Before an array is left out, the messages are decoded and compared with it bit for bit. What
+they do not give, such as a site that a report has renewed in part, is kept as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedstein.errors import FedsteinError
+from fedstein.federation.channel import EVERYBODY, NOTHING, POINTS, Wire
+from fedstein.federation.packing import pack
+from fedstein.inference.sites.base import Arrays, State
+from fedstein.selection.base import SCORE
+
+PREFIX = "wire/"  # begins the names of arrays that are parts of messages
+PARTS = ("update", "held", "report", "heard")  # the arrays of ``Origin``, by the beginning of their names
+ROUNDS = PREFIX + "rounds"  # the rounds of the update and of the report
+
+
+class Origin(NamedTuple):
+    """The messages that a site was decoded from, as they travelled."""
+
+    client: int
+    round: int  # of the update
+    update: Arrays
+    held: Arrays  # the broadcast of that round, where the client held it
+    renewed: int = 0  # the round of the report; 0 where no report has renewed the site
+    report: Mapping[str, Any] = NOTHING
+    heard: Mapping[str, Any] = NOTHING  # the broadcast that the report answers
+
+
+def rounds_off(wire: Wire) -> bool:
+    """Whether messages of the run are smaller than what they say: their codecs are not all ``plain``."""
+    return any(codec.name != "plain" for codec in wire.codecs.values())
+
+
+def compact(wire: Wire, origin: Origin | None, state: Mapping[str, Any], shared: tuple[str, ...]) -> Arrays:
+    """Write a state with messages in the place of the arrays that they give.
+
+    Args:
+        wire: How arrays of the run travel.
+        origin: The messages; None where they are not known.
+        state: The client's state.
+        shared: The arrays of the state that come from messages.
+
+    Returns:
+        The arrays to store. The state itself where that is smaller, or where nothing comes from the messages.
+    """
+    arrays = dict(state)
+    if origin is None or not rounds_off(wire):
+        return arrays
+    found, best = arrays, _size(arrays)
+    for tried in _attempts(wire, origin, shared):
+        given = restored(wire, tried)
+        same = {name for name in shared if name in given and name in arrays and _alike(given[name], arrays[name])}
+        written = {name: array for name, array in arrays.items() if name not in same} | _written(tried)
+        if same and _size(written) < best:
+            found, best = written, _size(written)
+    return found
+
+
+def expand(wire: Wire, client: int, arrays: Arrays) -> tuple[State, Origin | None]:
+    """Read what ``compact`` wrote.
+
+    Args:
+        wire: How arrays of the run travel.
+        client: The client.
+        arrays: What was stored.
+
+    Returns:
+        The client's state, and the messages that it came from; None where it was stored as it is.
+
+    Raises:
+        FedsteinError: The messages cannot be decoded.
+    """
+    kept = {name: array for name, array in arrays.items() if not name.startswith(PREFIX)}
+    if ROUNDS not in arrays:
+        return kept, None
+    number, renewed = (int(n) for n in np.asarray(arrays[ROUNDS]))
+    parts: dict[str, Arrays] = {part: {} for part in PARTS}
+    for name, array in arrays.items():
+        part, _, own = name.removeprefix(PREFIX).partition("/")
+        if name.startswith(PREFIX) and name != ROUNDS:
+            if part not in parts or not own:
+                raise FedsteinError(f"a stored site holds {name!r}, which is no part of a message")
+            parts[part][own] = array
+    origin = Origin(client, number, parts["update"], parts["held"], renewed, parts["report"], parts["heard"])
+    return {**restored(wire, origin), **kept}, origin
+
+
+def restored(wire: Wire, origin: Origin) -> Arrays:
+    """The arrays that the messages give."""
+    client, number = origin.client, origin.round
+    held = wire.decode("broadcast", number, EVERYBODY, origin.held) if origin.held else NOTHING
+    found = wire.decode("update", number, client, origin.update, held)
+    shift, precision = wire.natural
+    if origin.renewed and precision in found:
+        theta = wire.decode("broadcast", origin.renewed, EVERYBODY, dict(origin.heard))[POINTS]
+        report = wire.decode("report", origin.renewed, client, dict(origin.report))
+        if SCORE in report:
+            # As ``renew`` of the sites computes it, product and sum each rounded.
+            found = {
+                **found,
+                shift: jnp.asarray(np.asarray(found[precision]) * np.asarray(theta) + np.asarray(report[SCORE])),
+            }
+    return {name: array for name, array in found.items() if name != POINTS}
+
+
+def _attempts(wire: Wire, origin: Origin, shared: tuple[str, ...]) -> list[Origin]:
+    """What may be worth storing: the update, with or without the broadcast; of a renewed site the precision alone."""
+    bare = origin._replace(renewed=0, report={}, heard={})
+    if not origin.renewed:
+        return [bare, bare._replace(held={})]
+    precision = wire.natural[1]
+    encoded = wire.unpack(origin.update)
+    part = {name: array for name, array in encoded.items() if name == precision or name.startswith(precision + ".")}
+    part = part if wire.packing == "none" else pack(part)
+    return [origin._replace(update=part, held={}), bare._replace(update=part, held={})] if precision in shared else []
+
+
+def _written(origin: Origin) -> Arrays:
+    groups = zip(PARTS, (origin.update, origin.held, origin.report, origin.heard), strict=True)
+    arrays = {f"{PREFIX}{part}/{name}": array for part, group in groups for name, array in group.items()}
+    return {**arrays, ROUNDS: np.array([origin.round, origin.renewed], np.int64)}
+
+
+def _size(arrays: Mapping[str, Any]) -> int:
+    return sum(int(array.nbytes) for array in arrays.values())
+
+
+def _alike(one: Any, other: Any) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
