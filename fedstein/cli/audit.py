@@ -9,7 +9,7 @@ from typing import Any
 from fedstein.console import say
 from fedstein.runs.audit import audit
 
-COLUMNS = ("ledger", "budget", "spent", "gradients", "moments", "PLD", "Renyi", "runs")
+COLUMNS = ("ledger", "protects", "budget", "spent", "gradients", "moments", "PLD", "Renyi", "runs")
 
 
 def show_audit(folder: Path, as_json: bool) -> None:
@@ -46,6 +46,7 @@ def row_of(line: dict[str, Any]) -> list[str]:
     checked = line["by_accountant"]
     return [
         line["ledger"],
+        line["protects"],
         f"{line['budget']['epsilon']:g}",
         f"{line['spent']['epsilon']:.3f}",
         kind("gradient"),

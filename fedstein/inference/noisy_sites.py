@@ -62,6 +62,12 @@ class Observed(NamedTuple):
     groups: list[Group]
     variance: float
 
+    def score(self, family: Family, points: np.ndarray) -> np.ndarray:
+        """The observed minus A(theta): the estimate of the likelihood's score at each of n points, n x width."""
+        asked = sum((group.rows.mean(family, group.point) for group in self.groups), np.zeros(points.shape[1]))
+        expected = [sum(group.rows.mean(family, point) for group in self.groups) for point in points]
+        return self.gradient + asked - np.asarray(expected)
+
 
 def observe(accepted: Mapping[int, Own], inputs: int, scales: Scales) -> Observed:
     """Put the releases together.

@@ -110,7 +110,7 @@ def cross_check(multipliers: Sequence[float], delta: float) -> CrossCheck:
         from dp_accounting import pld, rdp
     except ImportError:
         raise InputError(
-            "private runs need dp-accounting, which is not installed: pip install 'fedstein[privacy]'"
+            "the audit of a private run needs dp-accounting, which is not installed: pip install 'fedstein[privacy]'"
         ) from None
     events = [dp_accounting.GaussianDpEvent(multiplier) for multiplier in multipliers]
     by_pld, by_rdp = pld.PLDAccountant(), rdp.RdpAccountant()

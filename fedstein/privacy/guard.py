@@ -107,7 +107,9 @@ class Guard:
             epsilon, delta = self.budget or (self.settings.epsilon, self.settings.delta)
             name = "ledger.jsonl" if self.single else f"client-{client}.jsonl"
             path = None if self.folder is None else self.folder / name
-            self._ledgers[client] = Ledger(path, epsilon, delta, fixed=self.budget is not None)
+            self._ledgers[client] = Ledger(
+                path, epsilon, delta, fixed=self.budget is not None, protects=self.settings.kind
+            )
         return self._ledgers[client]
 
     def release(
@@ -119,7 +121,7 @@ class Guard:
             client: The client's id.
             visit: How often the client has released before.
             exact: The sums: ``gradient``, and ``moments`` at the first visit.
-            sensitivity: How much one row changes each of them.
+            sensitivity: How much a neighbour's sums can differ: by one row, or by all rows of the client.
 
         Returns:
             The sums with noise.

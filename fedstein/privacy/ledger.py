@@ -21,6 +21,7 @@ from fedstein.files import folder_lock, sync_folder, write_bytes
 from fedstein.privacy.accounting import epsilon_of, mu_of, spent_mu
 
 FORMAT = "fedstein ledger 1"
+RECORD = "record"  # what ledgers without a word on it count for
 ROUNDING = 1e-9  # of mu^2, for sums of a plan that is exactly the budget
 
 
@@ -42,18 +43,19 @@ class Release(NamedTuple):
 class Ledger:
     """The releases from one client's rows. Without a file they are kept in memory."""
 
-    def __init__(self, path: Path | None, epsilon: float, delta: float, *, fixed: bool = False):
+    def __init__(self, path: Path | None, epsilon: float, delta: float, *, fixed: bool = False, protects: str = RECORD):
         """
         Args:
             path: The file; None keeps the ledger in memory.
             epsilon: The budget for all runs together, where the file has none yet.
             delta: The budget's delta.
             fixed: Whether ``epsilon`` is the operator's own word, which replaces the budget of the file.
+            protects: What epsilon is for: every ``"record"``, or the whole ``"client"``.
 
         Raises:
-            InputError: The file is damaged, or counts at another delta.
+            InputError: The file is damaged, or counts at another delta, or for another kind of protection.
         """
-        self.path, self.epsilon, self.delta, self.fixed = path, epsilon, delta, fixed
+        self.path, self.epsilon, self.delta, self.fixed, self.protects = path, epsilon, delta, fixed, protects
         self.entries: list[Release] = []
         if path is not None:
             self._read()
@@ -110,7 +112,13 @@ class Ledger:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         lines = "".join(json.dumps({**release._asdict(), "time": now}) + "\n" for release in fresh)
         if not self.path.exists():
-            head = {"format": FORMAT, "epsilon": self.epsilon, "delta": self.delta, "time": now}
+            head = {
+                "format": FORMAT,
+                "epsilon": self.epsilon,
+                "delta": self.delta,
+                "protects": self.protects,
+                "time": now,
+            }
             write_bytes(self.path, (json.dumps(head) + "\n").encode())
         try:
             with self.path.open("ab") as file:
@@ -140,6 +148,11 @@ class Ledger:
             raise InputError(
                 f"{self.path} counts at delta {head['delta']:g}, the run at {self.delta:g}: what was spent cannot be "
                 "added up; use the ledger's delta"
+            )
+        if (counted := head.get("protects", RECORD)) != self.protects:
+            raise InputError(
+                f"{self.path} counts what was spent on privacy.kind = {counted!r}, the run has {self.protects!r}: the "
+                "two cannot be added up; use the ledger's kind"
             )
 
 

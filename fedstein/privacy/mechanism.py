@@ -11,11 +11,23 @@ because w_i |x_i| <= C and w_i |x_i|^2 <= C^2 in both cases of the minimum. u_i 
 the linear predictors f_i, |u_i| <= U: 1 for logistic, sqrt(2) for softmax, and the bound on counts for Poisson
 regression. Those norms are the sensitivities. The symmetric matrix gets noise of standard deviation s on the diagonal
 and s / sqrt(2) elsewhere: in the coordinates in which the Frobenius norm is the Euclidean one, noise s on each.
+
+With ``privacy.kind = "client"`` datasets are neighbours if one has all rows of the client and the other none. An empty
+client releases noise around zero, so the sensitivity of a release is the largest norm that it can have. With R =
+``client_rows`` and M, g the sums above, a client releases
+
+    moments    f M,                                    f = min(1, B_M / |M|_F),          B_M = R C^2 / 2,
+    gradient   f g min(1, B_g / |f g|),                                                  B_g = R U C / 4.
+
+f depends on the inputs alone, and the gradient has the same f, so that a client with many rows counts as one with fewer
+rows and nothing is biased. The second factor of the gradient depends on targets too: where it is below 1 the gradient
+is too short. B_g is a quarter of what R rows can reach, which they do only if all residuals are the largest possible
+and all rows point the same way; moments reach R C^2 only if all rows are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -68,8 +80,8 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
     if model.name == "poisson":
         if settings.largest_count is None:
             raise InputError(
-                "privacy.kind = 'record' with model.kind = 'poisson' needs privacy.largest_count: a public bound at "
-                "which counts are cut, because a count has none of its own; set it"
+                f"privacy.kind = {settings.kind!r} with model.kind = 'poisson' needs privacy.largest_count: a public "
+                "bound at which counts are cut, because a count has none of its own; set it"
             )
         most = float(settings.largest_count)
 
@@ -80,9 +92,9 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
             1, most, lambda y: np.clip(y, 0, most)[:, None].astype(float), rate, lambda f: rate(f)[:, :, None]
         )
     raise InputError(
-        f"privacy.kind = 'record' works with model.kind = {', '.join(map(repr, SUPPORTED))}, got {model.name!r}: only "
-        "for those it is known how much one row can change what a client sends; choose one of them, or set "
-        "privacy.kind = 'none'"
+        f"privacy.kind = {settings.kind!r} works with model.kind = {', '.join(map(repr, SUPPORTED))}, got "
+        f"{model.name!r}: only for those it is known how much one row can change what a client sends; choose one of "
+        "them, or set privacy.kind = 'none'"
     )
 
 
@@ -125,9 +137,36 @@ def clipped_sums(
     return {GRADIENT: (u.T @ weighted).ravel(), MOMENTS: weighted.T @ x}
 
 
-def sensitivities(family: Family, clip: float) -> dict[str, float]:
-    """How much one row can change each sum, in the Euclidean and the Frobenius norm."""
-    return {GRADIENT: family.bound * clip, MOMENTS: clip**2}
+def sensitivities(family: Family, clip: float, client_rows: int | None = None) -> dict[str, float]:
+    """How much a neighbour's sums can differ, in the Euclidean and the Frobenius norm.
+
+    Args:
+        family: The likelihood.
+        clip: C.
+        client_rows: R, where whole clients are protected; None where single rows are.
+
+    Returns:
+        The sensitivity of each sum; with R also the norm at which it is cut.
+    """
+    if client_rows is None:
+        return {GRADIENT: family.bound * clip, MOMENTS: clip**2}
+    return {GRADIENT: client_rows * family.bound * clip / 4, MOMENTS: client_rows * clip**2 / 2}
+
+
+def clipped_client(exact: Mapping[str, np.ndarray], bounds: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """A client's sums, cut so that none is longer than its bound; see the module. They must not leave the client.
+
+    Args:
+        exact: What ``clipped_sums`` gives.
+        bounds: B_g and B_M, what ``sensitivities`` gives.
+
+    Returns:
+        The sums.
+    """
+    factor = min(1.0, bounds[MOMENTS] / max(float(np.linalg.norm(exact[MOMENTS])), 1e-300))
+    gradient, moments = factor * exact[GRADIENT], factor * exact[MOMENTS]
+    shorter = min(1.0, bounds[GRADIENT] / max(float(np.linalg.norm(gradient)), 1e-300))
+    return {GRADIENT: shorter * gradient, MOMENTS: moments}
 
 
 def release(name: str, exact: np.ndarray, scale: float, secret: bytes, label: str) -> np.ndarray:

@@ -20,10 +20,11 @@ LARGEST_CLIP = 4.0
 class PrivacySettings(Settings):
     """The keys of ``[privacy]``."""
 
-    kind: Literal["none", "record"] = Field(
+    kind: Literal["none", "record", "client"] = Field(
         "none",
-        description="What is protected: nothing, or every single row of a client (record-level differential privacy: "
-        "datasets are neighbours if one has one row more).",
+        description="What is protected: nothing, every single row of a client (record-level differential privacy: "
+        "datasets are neighbours if one has one row more), or a client's rows all together (client-level: datasets are "
+        "neighbours if one has all rows of a client and the other none).",
     )
     epsilon: PositiveFloat = Field(1.0, le=100.0, description="epsilon of each client's whole run.")
     delta: Annotated[float, Field(gt=0, lt=0.1)] = Field(1e-5, description="delta of each client's whole run.")
@@ -36,6 +37,11 @@ class PrivacySettings(Settings):
         None,
         description="C, the norm beyond which a row counts less: by (C / norm)^2, the intercept's 1 included. "
         f"min({LARGEST_CLIP:g}, sqrt(features + 1)) unless set.",
+    )
+    client_rows: Positive | None = Field(
+        None,
+        description="A public number of rows: a client counts as no more than about so many "
+        "(privacy.kind = 'client', which cannot do without).",
     )
     visits: Annotated[int, Field(ge=1, le=1000)] = Field(
         4, description="How often each client releases a gradient; its budget is shared out over these visits."

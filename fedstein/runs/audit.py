@@ -8,7 +8,7 @@ from typing import Any
 
 from fedstein.errors import InputError
 from fedstein.privacy.accounting import cross_check, epsilon_of, spent_mu
-from fedstein.privacy.ledger import parse
+from fedstein.privacy.ledger import RECORD, parse
 
 PLACES = (".", "ledger", "privacy")  # a folder of ledgers, a run folder, a node's state-dir
 
@@ -46,8 +46,9 @@ def audit(folder: Path) -> list[dict[str, Any]]:
         folder: As in ``find_ledgers``.
 
     Returns:
-        For each ledger its file, budget, releases by kind and by run, and the epsilon of all of them by three
-        accountants: the closed form, which the ledger goes by, and dp-accounting's two.
+        For each ledger its file, what it protects (every record, or the whole client), its budget, releases by kind and
+        by run, and the epsilon of all of them by three accountants: the closed form, which the ledger goes by, and
+        dp-accounting's two.
 
     Raises:
         InputError: There is no ledger, one is damaged, or dp-accounting is not installed.
@@ -64,6 +65,7 @@ def audit(folder: Path) -> list[dict[str, Any]]:
                 "ledger": str(path.relative_to(folder)),
                 "clients": sorted({entry.client for entry in releases}),
                 "runs": dict(Counter(entry.run for entry in releases)),
+                "protects": str(head.get("protects", RECORD)),
                 "budget": {"epsilon": float(head["epsilon"]), "delta": delta},
                 "releases": {name: len(found) for name, found in kinds.items()},
                 "epsilon_of": {name: epsilon_of(spent_mu(found), delta) for name, found in kinds.items()},

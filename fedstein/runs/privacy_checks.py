@@ -9,7 +9,8 @@ from fedstein.privacy.guard import refuse
 from fedstein.privacy.mechanism import SUPPORTED
 from fedstein.runs.schema import Sections
 
-SCHEMES = ("round_robin", "random")
+# Round robin and random need no indicators; the others are computed from noisy sites (``inference.noisy_target``).
+SCHEMES = ("round_robin", "random", "ksd", "hip", "innovation")
 
 
 def check_privacy(config: Sections) -> None:
@@ -44,6 +45,11 @@ def check_privacy(config: Sections) -> None:
         raise InputError(
             f"privacy.largest_count is for model.kind = 'poisson', got {config.model.kind!r}; leave it out"
         )
+    if (privacy.kind == "client") != (privacy.client_rows is not None):
+        raise InputError(
+            "privacy.client_rows goes with privacy.kind = 'client', which needs it: a public number of rows that a "
+            f"client counts as at most; got privacy.kind = {privacy.kind!r}; set both, or leave client_rows out"
+        )
     sites = config.sites
     if not isinstance(sites, CurvatureSettings) or sites.structure != "full":
         raise InputError(f"{said} needs sites.kind = 'curvature' and sites.structure = 'full'; set them")
@@ -54,8 +60,9 @@ def check_privacy(config: Sections) -> None:
     if config.selection.kind not in SCHEMES:
         raise InputError(
             f"{said} works with selection.kind = {' or '.join(map(repr, SCHEMES))}, got {config.selection.kind!r}: "
-            "reports are not protected; set it"
+            "reports are not protected, and what this scheme needs is not known from noisy sites; set it"
         )
+    _check_reports(config)
     if config.evaluate.where == "clients":
         refuse("evaluate", privacy)
     if any(config.channel.codec_of(kind) != "plain" for kind in ("assignment", "update")):
@@ -68,6 +75,16 @@ def check_privacy(config: Sections) -> None:
     _check_columns(config)
 
 
+def _check_reports(config: Sections) -> None:
+    """Nobody reports in a private run, so nothing can be said about reports."""
+    for key in ("pool", "report_rows", "projection"):
+        if value := getattr(config.selection, key, 0):
+            raise InputError(
+                f"privacy.kind = {config.privacy.kind!r} has no use for selection.{key} = {value}: in a private run "
+                "nobody reports, the server computes indicators from the noisy sites that it has; leave it out"
+            )
+
+
 def _check_visits(config: Sections) -> None:
     visits, per_round = config.privacy.visits, config.selection.per_round
     clients = config.partition.clients - len(config.selection.barred or ())
@@ -76,11 +93,6 @@ def _check_visits(config: Sections) -> None:
             f"rounds = {config.rounds} with selection.per_round = {per_round} asks {clients} clients more often than "
             f"privacy.visits = {visits}: after that many visits a client's budget is spent; take at most "
             f"{clients * visits // per_round} rounds, or more visits, each of which is then noisier"
-        )
-    if config.selection.kind == "random" and per_round < clients and config.rounds > visits:
-        raise InputError(
-            f"selection.kind = 'random' with rounds = {config.rounds} may draw a client more often than "
-            f"privacy.visits = {visits}; use 'round_robin', or at most {visits} rounds"
         )
 
 

@@ -71,12 +71,11 @@ def test_defaults_of_a_private_run() -> None:
         ({"model": {"kind": "bnn_classifier"}}, "model.kind = 'blr', 'softmax', 'poisson'"),
         ({"sites": {"kind": "particles"}}, "sites.structure = 'full'"),
         ({"sites": {"expand": "variational"}}, "expansions are not protected"),
-        ({"selection": {"kind": "ksd"}}, "reports are not protected"),
         ({"selection": {"kind": "oort"}}, "reports are not protected"),
         ({"evaluate": {"where": "clients"}}, "counts over held-out rows are not protected"),
         ({"channel": {"codec": "int8"}}, "channel.codec = 'plain'"),
         ({"rounds": 3}, "more often than privacy.visits = 2"),
-        ({"selection": {"kind": "random", "per_round": 1}, "rounds": 4}, "may draw a client more often"),
+        ({"selection": {"kind": "random", "per_round": 1}, "rounds": 7}, "more often than privacy.visits = 2"),
         ({"privacy": {"largest_count": 3}}, "largest_count is for model.kind = 'poisson'"),
     ],
 )

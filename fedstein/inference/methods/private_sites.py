@@ -6,7 +6,7 @@ clipped and with noise, and at its first visit its second moments. From prior an
 everything else, which costs no privacy: the posterior with the noise in it (``fedstein.inference.noisy_sites``), and
 SVGD on the Gaussian with its mean and covariance. (The posterior itself has a funnel where the noise leaves weights to
 a hierarchical prior, and few particles do not find their way in it; draws are from the posterior itself.) This is
-``algorithm.kind = "dsvgd"`` with ``privacy.kind = "record"``.
+``algorithm.kind = "dsvgd"`` with ``privacy.kind = "record"`` or ``"client"``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from fedstein.inference.methods.base import Accepted, Conclusion, Method, OnBloc
 from fedstein.inference.methods.dsvgd import particles_of
 from fedstein.inference.natural import GaussianSite, packed
 from fedstein.inference.noisy_sites import RELEASED, Scales, noisy_posterior
+from fedstein.inference.noisy_target import NoisyTarget
 from fedstein.inference.sites.base import NO_SUMS, Arrays, Cavity, Own, Site, State
 from fedstein.inference.sites.gaussian import SiteGaussian
 from fedstein.inference.sites.settle import STEPS, Settled, settle
 from fedstein.inference.target import TargetSpec
 from fedstein.models.base import Blocks, Model, cut, join
 from fedstein.privacy.accounting import plan_of
-from fedstein.privacy.mechanism import GRADIENT, MOMENTS, clipped_sums, family_of, sensitivities
+from fedstein.privacy.mechanism import GRADIENT, MOMENTS, clipped_client, clipped_sums, family_of, sensitivities
 from fedstein.privacy.settings import PrivacySettings
 from fedstein.stein import KERNELS
 
@@ -66,12 +67,13 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         raise InputError("a private run needs sites.kind = 'curvature' and sites.structure = 'full'; set them")
     if settings.temperature != 1:
         raise InputError(
-            f"privacy.kind = 'record' needs algorithm.temperature = 1, got {settings.temperature}; leave it out"
+            f"privacy.kind = {privacy.kind!r} needs algorithm.temperature = 1, got {settings.temperature}; leave it out"
         )
     width = model.widths[0]
     inputs, visits = width // family.predictors, privacy.visits
     bound, plan = privacy.bound(inputs), plan_of(privacy)
-    changes = sensitivities(family, bound)
+    whole_client = privacy.kind == "client"
+    changes = sensitivities(family, bound, privacy.client_rows if whole_client else None)
     scales = Scales(plan.gradient * changes[GRADIENT], plan.moments * changes[MOMENTS])
     alone = site._replace(cavity=partial(gaussian_cavity, model))
     packed_length = inputs * (inputs + 1) // 2
@@ -117,6 +119,8 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
 
     def sums(received: Arrays, state: Own, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         exact = clipped_sums(family, np.asarray(received["point"], np.float64), x, y, bound)
+        if whole_client:
+            exact = clipped_client(exact, changes)
         return exact if int(state["visits"]) == 0 else {GRADIENT: exact[GRADIENT]}
 
     def finish(released: Mapping[str, np.ndarray], received: Arrays, state: Own) -> Arrays:
@@ -161,5 +165,5 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         sequential=False,
         row_gradients=lambda rows: {"train": max(rows, 0), "site": 0},
         conclude=conclude,
-        protection=Protection(sums, finish, changes),
+        protection=Protection(sums, finish, changes, partial(NoisyTarget, spec, family, scales)),
     )

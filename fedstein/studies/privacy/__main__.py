@@ -6,34 +6,15 @@ python -m fedstein.studies.privacy --out DIR --heart FOLDER
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedstein.studies.privacy.accuracy import covertype, heart
 from fedstein.studies.privacy.coverage import TASKS, simulate
+from fedstein.studies.tables import add, known
 
 EPSILONS = (0.0, 8.0, 3.0, 1.0)
-
-
-def known(path: Path, keys: Sequence[str]) -> set[tuple[str, ...]]:
-    """What a table has already."""
-    if not path.exists():
-        return set()
-    with path.open(newline="") as file:
-        return {tuple(line[key] for key in keys) for line in csv.DictReader(file)}
-
-
-def add(path: Path, line: dict[str, Any]) -> None:
-    """Append a line to a table."""
-    fresh = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(line), lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()})
-    print(line, flush=True)
 
 
 def fill(path: Path, task: str, seeds: int, compute: Callable[[float, int], dict[str, Any]]) -> None:
