@@ -1,0 +1,1 @@
+"""Lying clients: accuracy against the share of liars, with and without ``[robust]``."""
