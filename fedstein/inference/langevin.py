@@ -8,13 +8,13 @@ import numpy as np
 from jax import Array
 from pydantic import Field
 
-from fedstein.inference.methods.base import FleetSettings
+from fedstein.inference.methods.base import FleetSettings, MethodSettings
 from fedstein.inference.sites.base import Arrays
 from fedstein.models.base import Model
 from fedstein.settings import Positive, PositiveFloat
 
 
-class ChainSettings(FleetSettings):
+class SamplerSettings(MethodSettings):
     """The keys of methods that move Markov chains."""
 
     particles: int = Field(20, ge=1, le=10**6, description="The latest states of the chains that predictions use.")
@@ -23,7 +23,11 @@ class ChainSettings(FleetSettings):
     step_size: PositiveFloat = Field(1e-4, description="The step size of the Langevin equation, in squared parameters.")
 
 
-def first_chains(model: Model, settings: ChainSettings, key: Array) -> Arrays:
+class ChainSettings(SamplerSettings, FleetSettings):
+    """The keys of methods whose chains are moved by clients."""
+
+
+def first_chains(model: Model, settings: SamplerSettings, key: Array) -> Arrays:
     """The server's state before round 1: ``chain`` (C x d), ``kept`` (N x d, the start's own draws) and a ``key``."""
     drawn = model.init(key, settings.chains + settings.particles)
     return {

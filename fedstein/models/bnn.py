@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 from pydantic import Field
 
+from fedstein.errors import InputError
 from fedstein.models.base import (
     Blocks,
     Model,
@@ -47,6 +48,13 @@ class ClassifierSettings(NetworkSettings):
     """Settings of the Bayesian neural network for classification."""
 
     kind: str = "bnn_classifier"
+    label_noise: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="e, the share of labels that are expected to be wrong: a training label is the true one with "
+        "probability 1 - e, else any other one. Predictions are of true labels.",
+    )
 
 
 class RegressorSettings(NetworkSettings):
@@ -65,8 +73,13 @@ def bnn_classifier(
     hidden: Sequence[int] = (100,),
     prior_precision: float = math.e,
     start: str = "fan_in",
+    label_noise: float = 0.0,
 ) -> Model:
     """Build a network with a categorical likelihood.
+
+    With label noise e, a label y has the probability a p_y + b, where p = softmax(f(x)), b = e / (classes - 1) and
+    a = 1 - e - b. Its score in f is that of the categorical likelihood times the probability that the label is true,
+    a p_y / (a p_y + b): rows whose labels the network disbelieves pull little. Predictions are of true labels, p.
 
     Args:
         features: The number of inputs.
@@ -74,19 +87,30 @@ def bnn_classifier(
         hidden: The widths of the hidden layers.
         prior_precision: The precision lambda of the prior N(0, 1/lambda) of every weight.
         start: The distribution of the initial particles, see ``init_layers``.
+        label_noise: The share e of labels that are expected to be wrong.
 
     Returns:
         The model, with theta = [W1, b1, W2, b2, ...] and each W stored as outputs x inputs.
 
     Raises:
         ValueError: If ``start`` is unknown.
+        InputError: If labels are expected to say nothing, or less than that.
     """
     check_start(start, STARTS)
     sizes = (features, *hidden, classes)
+    other = label_noise / (classes - 1)  # b
+    true = 1 - label_noise - other  # a
+    if true <= 0:
+        raise InputError(
+            f"model.label_noise = {label_noise}: with {classes} classes expected less than {1 - 1 / classes:.3g}, "
+            "above which a label says nothing about the true one"
+        )
 
     def of_logits(logits: Array, y: Array, weights: Array) -> Array:
         log_probs = jax.nn.log_softmax(logits, axis=-1)  # N x rows x classes
         chosen = jnp.take_along_axis(log_probs, y[None, :, None], axis=-1)[..., 0]
+        if label_noise:
+            chosen = jnp.logaddexp(math.log(true) + chosen, math.log(other))
         return chosen @ weights
 
     def log_likelihood(blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
@@ -102,8 +126,14 @@ def bnn_classifier(
         logits = forward(blocks, sizes, x)
         p = jax.nn.softmax(logits, axis=-1)  # N x rows x classes
         if samples:
-            labels = jax.random.categorical(key, logits[..., None, :], shape=(*logits.shape[:2], samples))
+            drawn_from = jnp.log(true * p + other) if label_noise else logits
+            labels = jax.random.categorical(key, drawn_from[..., None, :], shape=(*logits.shape[:2], samples))
             hits, shares = jax.nn.one_hot(labels, classes, dtype=p.dtype), jnp.full((samples, 1), 1 / samples, p.dtype)
+            if label_noise:  # the squared probability that a label is true
+                of_label = jnp.sum(hits * p[..., None, :], axis=-1, keepdims=True)
+                shares = shares * (true * of_label / (true * of_label + other)) ** 2
+        elif label_noise:
+            hits, shares = jnp.eye(classes, dtype=p.dtype), ((true * p) ** 2 / (true * p + other))[..., None]
         else:
             hits, shares = jnp.eye(classes, dtype=p.dtype), p[..., None]
         return squared_backward(blocks, sizes, x, weights, jnp.sqrt(shares) * (hits - p[:, :, None, :]))

@@ -34,7 +34,7 @@ def flat_rows(model: Model, x: Any, where: str) -> Any:
         raise InputError(
             f"{where}: model {model.name!r} expects rows x {model.features or 'features'}{wanted}, got shape {shape}"
         )
-    return np.asarray(x).reshape(shape[0], -1)
+    return np.asanyarray(x).reshape(shape[0], -1)  # a mask stays and is refused later
 
 
 def flat_clients(model: Model, clients: Any) -> Any:

@@ -22,10 +22,14 @@ Memory = dict[str, Any]  # what a scheme remembers between rounds: plain JSON, p
 
 
 class Draw(NamedTuple):
-    """Candidates in the order in which they are asked to train, and the distribution behind it, if there is one."""
+    """Candidates in the order in which they are asked to train, and the distribution behind it, if there is one.
+
+    ``certain`` are clients that come first whatever the random numbers are.
+    """
 
     order: list[int]
     probabilities: list[float] | None
+    certain: frozenset[int] = frozenset()
 
 
 def no_memory(*_: Any) -> Memory:
@@ -47,6 +51,8 @@ class Scheme(NamedTuple):
         after: Memory, the clients that trained, seed, number of clients -> the memory of the next round.
         learn: Memory, the reports that count by client -> the memory that ``draw`` and ``after`` get. None: a scheme
             that remembers nothing of its reports.
+        weights: Candidates, the draw, its uniform numbers, the clients that trained -> a weight for the step of each
+            of them. None: all weigh the same. It needs a method with ``Method.weigh``.
     """
 
     name: str
@@ -58,6 +64,7 @@ class Scheme(NamedTuple):
     first: Callable[[int, int], Memory] = no_memory
     after: Callable[[Memory, Sequence[int], int, int], Memory] = no_memory
     learn: Callable[[Memory, Mapping[int, Arrays]], Memory] | None = None
+    weights: Callable[[Sequence[int], Draw, np.ndarray, Sequence[int]], dict[int, float]] | None = None
 
 
 class SelectionSettings(Settings):

@@ -4,7 +4,7 @@
 
 with the root mean square over particles in place of the norm at a single weight vector. The authors' term for the
 state of the radio channel is left out. They also weigh the update by n_k / (N P_k), which keeps the expected step
-unbiased; here the rule only selects.
+unbiased: ``selection.unbiased`` does that for methods that average updates, see ``fedstein.selection.unbiased``.
 
 Reference: Ren, He, Wen, Yu, Huang and Guo, "Scheduling for Cellular Federated Edge Learning with Importance and
 Channel Awareness", IEEE Transactions on Wireless Communications 2020.
@@ -17,12 +17,13 @@ from typing import Any
 
 from fedstein.inference.sites.base import Arrays
 from fedstein.inference.target import LIKELIHOOD, Target
-from fedstein.selection.base import ReportingSettings, Scheme, SchemeKind
+from fedstein.selection.base import Scheme, SchemeKind
 from fedstein.selection.draws import rule_of
+from fedstein.selection.unbiased import UnbiasedSettings, race_weights
 from fedstein.stein.kernel import Kernel
 
 
-class GradientNormSettings(ReportingSettings):
+class GradientNormSettings(UnbiasedSettings):
     """Settings of selection by the norm of the gradient."""
 
     kind: str = "gradient_norm"
@@ -45,7 +46,8 @@ def gradient_norm(settings: GradientNormSettings, kernel: Kernel) -> Scheme:
     def indicators(broadcast: Arrays, reports: Sequence[Arrays]) -> list[float]:
         return [float(report["norm"]) for report in reports]
 
-    return rule_of(settings).scheme("gradient_norm", report, indicators, uses=(LIKELIHOOD,))
+    made = rule_of(settings).scheme("gradient_norm", report, indicators, uses=(LIKELIHOOD,))
+    return made._replace(weights=race_weights if settings.unbiased else None)
 
 
 GRADIENT_NORM = SchemeKind(

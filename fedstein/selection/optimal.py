@@ -8,7 +8,8 @@ the probabilities that minimise the variance of the estimated total gradient are
 l the largest number for which all are at most 1. The authors include each client on its own with probability p_k, so
 that the number of clients varies; here exactly m train: those with p_k = 1, and the others drawn without replacement
 in proportion to p_k. With one client a round that is the gradient norm rule. The authors weigh updates by 1 / p_k;
-here the rule only selects.
+``selection.unbiased`` weighs them by the inclusion probabilities of the draw that is made here, for methods that
+average updates.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from pydantic import Field
 
 from fedstein.inference.sites.base import Arrays
 from fedstein.inference.target import LIKELIHOOD, Target
-from fedstein.selection.base import Draw, Memory, ReportingSettings, Scheme, SchemeKind
+from fedstein.selection.base import Draw, Memory, Scheme, SchemeKind
 from fedstein.selection.draws import Indicators, proportional
+from fedstein.selection.unbiased import UnbiasedSettings, race_weights
 from fedstein.stein.kernel import Kernel
 
 
-class OptimalSettings(ReportingSettings):
+class OptimalSettings(UnbiasedSettings):
     """Settings of optimal client sampling."""
 
     kind: str = "optimal"
@@ -62,9 +64,11 @@ def optimal(settings: OptimalSettings, kernel: Kernel) -> Scheme:
         if settings.max_probability < 1:
             certain = set()
         first = [client for client in drawn.order if client in certain]
-        return drawn._replace(order=first + [client for client in drawn.order if client not in certain])
+        order = first + [client for client in drawn.order if client not in certain]
+        return drawn._replace(order=order, certain=frozenset(certain))
 
-    return Scheme("optimal", draw, report, indicators, uses=(LIKELIHOOD,))
+    weights = race_weights if settings.unbiased else None
+    return Scheme("optimal", draw, report, indicators, uses=(LIKELIHOOD,), weights=weights)
 
 
 def inclusion(norms: np.ndarray, places: int) -> np.ndarray:

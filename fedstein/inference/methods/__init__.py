@@ -23,6 +23,7 @@ from fedstein.inference.methods.fedprox import FEDPROX
 from fedstein.inference.methods.fsgld import FSGLD
 from fedstein.inference.methods.ivon_admm import IVON_ADMM
 from fedstein.inference.methods.parallel_dsvgd import PARALLEL_DSVGD
+from fedstein.inference.methods.pooled_sghmc import POOLED_SGHMC
 from fedstein.inference.methods.pooled_svgd import POOLED_SVGD
 from fedstein.inference.methods.pvi import PVI
 from fedstein.inference.methods.qlsd import QLSD
@@ -35,6 +36,7 @@ for _kind in (
     DSVGD,
     PARALLEL_DSVGD,
     POOLED_SVGD,
+    POOLED_SGHMC,
     FEDAVG,
     FEDAVG_ENSEMBLE,
     FEDPROX,

@@ -48,11 +48,14 @@ class Protection(NamedTuple):
             never leave the client.
         finish: The sums with noise, what was received, the state -> the new state, which is also the update.
         sensitivities: How much one row can change each sum.
+        target: The server's state, what a client has released -> the client's target as the server knows it, in the
+            form that schemes take. None where nothing can be known of it.
     """
 
     sums: Callable[[Arrays, Own, Any, Any], Mapping[str, Any]]
     finish: Callable[[Mapping[str, Any], Arrays, Own], Arrays]
     sensitivities: Mapping[str, float]
+    target: Callable[[Arrays, Own], Any] | None = None
 
 
 class Method(NamedTuple):
@@ -78,6 +81,8 @@ class Method(NamedTuple):
         conclude: The server's state after the last round, a progress callback or None -> ``Conclusion``. A callback
             asks for settling whatever the settings say. None where nothing is left to do.
         protection: How clients answer in a private run; None: what they send is not protected.
+        weigh: The server's state, an update, a factor -> the update with its step times the factor; None where
+            ``apply`` does not average updates by rows.
     """
 
     name: str
@@ -94,6 +99,7 @@ class Method(NamedTuple):
     row_gradients: Callable[[int], dict[str, int]]
     conclude: Callable[[Arrays, OnBlock | None], Conclusion] | None = None
     protection: Protection | None = None
+    weigh: Callable[[Arrays, Arrays, float], Arrays] | None = None
 
 
 class MethodSettings(Settings):
@@ -163,6 +169,7 @@ class MethodKind(NamedTuple):
         scheme: The selection scheme that the method has by default; empty where the table of defaults decides.
         everybody: Whether all clients train in a round unless ``selection.per_round`` says otherwise.
         pooled: Whether one client holds everybody's rows.
+        averages: Whether updates are averaged by rows, so that a scheme can weigh their steps (``Method.weigh``).
         least_particles: The smallest number of particles that makes sense.
     """
 
@@ -177,4 +184,5 @@ class MethodKind(NamedTuple):
     scheme: str = ""
     everybody: bool = False
     pooled: bool = False
+    averages: bool = False
     least_particles: int = 2

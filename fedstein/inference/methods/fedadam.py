@@ -76,5 +76,6 @@ FEDADAM = MethodKind(
     uses_sites=False,
     answers_tilted=False,
     everybody=True,
+    averages=True,
     least_particles=1,
 )

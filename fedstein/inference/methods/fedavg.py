@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from pydantic import Field
 
 from fedstein.inference.local_sgd import average_by_rows, local_sgd, sgd_row_gradients
@@ -63,7 +64,23 @@ def fedavg(model: Model, site: Site, settings: MethodSettings) -> Method:
         shared=(),
         sequential=False,
         row_gradients=sgd_row_gradients(settings),
+        weigh=longer_move,
     )
+
+
+def longer_move(server: Arrays, update: Arrays, factor: float) -> Arrays:
+    """The update with its move away from the server's weights times a factor.
+
+    Args:
+        server: The server's state.
+        update: The update of a client.
+        factor: The factor.
+
+    Returns:
+        The update.
+    """
+    theta = np.asarray(server["particles"], np.float64)
+    return {**update, "particles": theta + factor * (np.asarray(update["particles"], np.float64) - theta)}
 
 
 FEDAVG = MethodKind(
@@ -75,5 +92,6 @@ FEDAVG = MethodKind(
     uses_sites=False,
     answers_tilted=False,
     everybody=True,
+    averages=True,
     least_particles=1,
 )

@@ -61,4 +61,5 @@ FEDAVG_ENSEMBLE = MethodKind(
     uses_sites=False,
     answers_tilted=False,
     everybody=True,
+    averages=True,
 )

@@ -97,7 +97,12 @@ def fedpa(model: Model, site: Site, settings: FedpaSettings) -> Method:
         steps = first + window * settings.samples
         return {"train": steps * min(rows, settings.batch_size) * settings.particles, "site": 0}
 
-    return plain._replace(name="fedpa", init=init, assign=assign, train=train, apply=apply, row_gradients=row_gradients)
+    def weigh(server: Arrays, update: Arrays, factor: float) -> Arrays:
+        return {**update, "delta": factor * np.asarray(update["delta"], np.float64)}
+
+    return plain._replace(
+        name="fedpa", init=init, assign=assign, train=train, apply=apply, row_gradients=row_gradients, weigh=weigh
+    )
 
 
 def shrunk_solve(samples: Array, right: Array, shrinkage: float) -> Array:
@@ -134,5 +139,6 @@ FEDPA = MethodKind(
     uses_sites=False,
     answers_tilted=False,
     everybody=True,
+    averages=True,
     least_particles=1,
 )

@@ -61,5 +61,6 @@ FEDPROX = MethodKind(
     uses_sites=False,
     answers_tilted=False,
     everybody=True,
+    averages=True,
     least_particles=1,
 )

@@ -120,5 +120,6 @@ SCAFFOLD = MethodKind(
     uses_sites=False,
     answers_tilted=False,
     everybody=True,
+    averages=True,
     least_particles=1,
 )

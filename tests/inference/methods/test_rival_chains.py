@@ -1,4 +1,4 @@
-"""DSGLD, FSGLD, QLSD and QLSD++: their stationary laws on a Gaussian posterior, and QLSD's quantiser."""
+"""DSGLD, FSGLD, QLSD, QLSD++ and pooled SGHMC: their stationary laws on a Gaussian posterior, and QLSD's quantiser."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def sampled(
     warm: int,
     orthogonal: bool,
     scheme: str = "round_robin",
+    sizes: tuple[int, ...] = SIZES,
     **chosen: Any,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The states of all chains after the warm-up, and the exact mean and covariance."""
@@ -34,11 +35,11 @@ def sampled(
         algorithm=algorithm,
         scheme=scheme,
         rounds=rounds,
-        sizes=SIZES,
+        sizes=sizes,
         settings={"algorithm": {"batch_size": 100, "particles": 2, "chains": 200, **chosen}},
     )
     draw, rows = np.random.default_rng(3), []
-    for k, n in enumerate(SIZES):
+    for k, n in enumerate(sizes):
         x = draw.normal(size=(n, 3)).astype(np.float32)
         x = (np.eye(3)[np.arange(n) % 3] * x).astype(np.float32) if orthogonal else x
         rows.append((x, (x @ [0.3 + k, 1.0, -0.5] + draw.normal(size=n)).astype(np.float32)))  # clients disagree
@@ -87,6 +88,17 @@ def test_short_visits_of_dsgld_come_near_the_posterior(miniature: Callable[..., 
     errors, ratios = compare(*found)
     np.testing.assert_allclose(errors, 0, atol=0.15)
     np.testing.assert_allclose(ratios, 1, rtol=0.2)
+
+
+def test_pooled_sghmc_has_the_posterior_as_its_stationary_law(
+    miniature: Callable[..., Any], linear_gaussian: Any
+) -> None:
+    """One client has all rows. Without friction that is taken back by noise, variances would be far from 1."""
+    chosen = {"step_size": 1e-3, "local_steps": 20, "friction": 0.2}
+    found = sampled(miniature, linear_gaussian, "pooled_sghmc", 60, 25, False, sizes=(46,), **chosen)
+    errors, ratios = compare(*found)
+    np.testing.assert_allclose(errors, 0, atol=0.1)
+    np.testing.assert_allclose(ratios, 1, rtol=0.12)
 
 
 @pytest.mark.parametrize("name", ["qlsd", "qlsd_pp"])

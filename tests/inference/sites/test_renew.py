@@ -83,7 +83,7 @@ def test_when_everybody_reports_the_sites_come_a_third_of_the_way_to_the_likelih
     context, theta = federation.context, federation.context.program.model.split(state.server["particles"])
     context.channel.begin(9)  # a new round: what was broadcast in the last one is not where clients report
     reports = federation.engine.ask(9, context.method.broadcast(state.server, ()), range(4), state.sites)
-    later = protocol.renew_sites(context, state, reports)
+    later = protocol.renew_sites(context, 9, state, reports, {})
     assert sorted(later.sites) == sorted(state.sites), "a client without a site has none to renew"
     assert later.sites.changed_since(state.sites) == sorted(state.sites)
     score = np.zeros_like(np.asarray(state.server["particles"]))
