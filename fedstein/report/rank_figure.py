@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 
 from fedstein.report import style
 
+PER_ROW = 6  # more histograms side by side cannot be read
+
 
 class RankHistogram(NamedTuple):
     """The counts of one parameter's ranks.
@@ -28,7 +30,7 @@ class RankHistogram(NamedTuple):
 
 
 def rank_figure(models: Mapping[str, Sequence[RankHistogram]]) -> Figure:
-    """Draw a row of histograms for each model.
+    """Draw a row of histograms for each model, or several rows where it has more than PER_ROW parameters.
 
     Args:
         models: The histograms by model, in the order of the rows.
@@ -36,11 +38,16 @@ def rank_figure(models: Mapping[str, Sequence[RankHistogram]]) -> Figure:
     Returns:
         The figure.
     """
-    rows, columns = len(models), max(len(panels) for panels in models.values())
-    fig = style.figure(0.5 + 1.6 * rows)
-    grid = fig.subplots(rows, columns, squeeze=False, sharex=True)
-    for row, (model, panels) in enumerate(models.items()):
-        for column, ax in enumerate(grid[row]):
+    lines = [
+        (number, name if start == 0 else "", panels[start : start + PER_ROW])
+        for number, (name, panels) in enumerate(models.items())
+        for start in range(0, len(panels), PER_ROW)
+    ]
+    columns = max(len(panels) for _, _, panels in lines)
+    fig = style.figure(0.5 + 1.6 * len(lines))
+    grid = fig.subplots(len(lines), columns, squeeze=False, sharex=True)
+    for line, (number, model, panels) in zip(grid, lines, strict=True):
+        for column, ax in enumerate(line):
             if column >= len(panels):
                 ax.set_visible(False)
                 continue
@@ -49,7 +56,7 @@ def rank_figure(models: Mapping[str, Sequence[RankHistogram]]) -> Figure:
             ax.axhspan(*panel.band, color=style.MUTED, alpha=0.3, linewidth=0, zorder=0)
             ax.axhline(panel.counts.sum() / bins, color=style.INK, linewidth=0.8, zorder=1)
             centres = (np.arange(bins) + 0.5) / bins
-            ax.bar(centres, panel.counts, 0.92 / bins, color=style.colour(row), zorder=2, alpha=0.8)
+            ax.bar(centres, panel.counts, 0.92 / bins, color=style.colour(number), zorder=2, alpha=0.8)
             ax.set_title(f"{panel.name}\n{panel.note}", fontsize=8)
             ax.set_ylim(0, 1.25 * max(panel.band[1], panel.counts.max()))
             ax.set_xticks([0, 0.5, 1])

@@ -7,19 +7,22 @@
     default = "dsvgd"          # the method that others are compared with
     held_out = ["NAME"]        # tasks on which nothing is tuned
     [tasks.NAME]               # settings of runs: rounds, [tasks.NAME.data], [tasks.NAME.partition], ...
+    ood = "DATASET"            # of a task: rows of another kind, which uncertainty should tell from the test rows
     [methods.NAME]             # settings of runs: [methods.NAME.algorithm], [methods.NAME.selection], ...
 
 Without methods, every registered method takes part with its defaults. A method with ``alone = true`` is a reference:
-every client trains by itself, and its scores are means over the clients.
+every client trains by itself, and its scores are means over the clients. ``tasks = ["NAME"]`` of a method names the
+tasks that it takes part in; without it, it takes part in all.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedstein.data import DATASETS
 from fedstein.errors import InputError
 from fedstein.inference.methods import METHODS
 
@@ -42,6 +45,8 @@ class Board(NamedTuple):
         held_out: Tasks on which nothing is tuned: a method takes its default step size there, times the median of the
             factors that it chose on the other tasks.
         alone: The methods with which every client trains by itself.
+        ood: By the name of a task, the dataset whose test rows are of another kind than the task's.
+        limits: By the name of a method, the tasks that it takes part in; a method that is not named has all.
     """
 
     tasks: dict[str, dict[str, Any]]
@@ -53,12 +58,47 @@ class Board(NamedTuple):
     criterion: str = "nll"
     held_out: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
+    ood: Mapping[str, str] = {}
+    limits: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def factors(self) -> list[float]:
         """What the default step size is multiplied by: powers of two around 1, as many as there are trials."""
         low = -(self.trials // 2)
         return [2.0 ** (low + i) for i in range(self.trials)]
+
+    def has(self, task: str, method: str) -> bool:
+        """Whether a method takes part in a task.
+
+        Args:
+            task: The name of the task.
+            method: The name of the method.
+
+        Returns:
+            Whether it does.
+        """
+        return method not in self.limits or task in self.limits[method]
+
+    def only(self, names: Sequence[str]) -> Board:
+        """The same plan with some of its tasks. Tasks that are held out stay so.
+
+        Args:
+            names: The tasks; all where there are none.
+
+        Returns:
+            The plan.
+
+        Raises:
+            InputError: There is no such task.
+        """
+        if unknown := [name for name in names if name not in self.tasks]:
+            raise InputError(f"--task {unknown[0]}: expected one of: {', '.join(self.tasks)}")
+        kept = {name: settings for name, settings in self.tasks.items() if not names or name in names}
+        return self._replace(
+            tasks=kept,
+            held_out=tuple(name for name in self.held_out if name in kept),
+            ood={name: dataset for name, dataset in self.ood.items() if name in kept},
+        )
 
 
 def read_board(path: Path) -> Board:
@@ -123,7 +163,17 @@ def board_of(raw: Mapping[str, Any], where: str) -> Board:
             f"{where}: held_out = {held_out!r}; expected a list of some, but not all, of: {', '.join(tasks)}"
         )
     alone = tuple(name for name, settings in methods.items() if settings.pop("alone", False) is True)
-    return Board(tasks, methods, default, seeds, trials, fraction, criterion, tuple(held_out), alone)
+    limits = {name: settings.pop("tasks") for name, settings in methods.items() if "tasks" in settings}
+    for name, own in limits.items():
+        if not isinstance(own, list) or not set(own) <= set(tasks):
+            raise InputError(f"{where}: tasks = {own!r} of the method {name}; expected a list of: {', '.join(tasks)}")
+    chosen = {name: tuple(own) for name, own in limits.items()}
+    ood = {name: settings.pop("ood") for name, settings in tasks.items() if "ood" in settings}
+    for name, dataset in ood.items():
+        if dataset not in DATASETS or not DATASETS[dataset].features:
+            known = ", ".join(each for each, info in DATASETS.items() if info.features)
+            raise InputError(f"{where}: ood = {dataset!r} of the task {name}; expected one of: {known}")
+    return Board(tasks, methods, default, seeds, trials, fraction, criterion, tuple(held_out), alone, ood, chosen)
 
 
 def _tables(found: Any, where: str) -> dict[str, dict[str, Any]]:

@@ -12,10 +12,13 @@ from fedstein.machine import cores
 from fedstein.report.load import Run, load_run
 from fedstein.runs.config import Config
 from fedstein.runs.jax_setup import start_jax
+from fedstein.runs.one_by_one import work_off_here
 from fedstein.runs.reading import resolve_layers
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
 from fedstein.runs.side_by_side import work_off
+from fedstein.studies.leaderboard.foreign import foreign_scores
 from fedstein.studies.leaderboard.plan import Board
+from fedstein.studies.leaderboard.quoted import Scores, quoted_scores
 from fedstein.studies.tuning import best, hold_out, tune
 
 OnProgress = Callable[[float, str], None]
@@ -31,6 +34,8 @@ class Entry(NamedTuple):
         factor: The step size divided by the default one.
         refused: Why there are no runs, in a sentence; empty where there are.
         runs: The finished runs, one for each seed; where clients train alone, one for each seed and client.
+        areas: For each run, how well its uncertainty tells foreign rows from test rows; empty where the task has none.
+        quoted: For each run, the scores of the draws that it predicts with; empty where those are the particles.
     """
 
     task: str
@@ -39,6 +44,8 @@ class Entry(NamedTuple):
     factor: float | None
     refused: str
     runs: tuple[Run, ...] = ()
+    areas: tuple[float, ...] = ()
+    quoted: tuple[Scores, ...] = ()
 
 
 def play_board(board: Board, place: Path, workers: int, on_progress: OnProgress) -> list[Entry]:
@@ -47,7 +54,7 @@ def play_board(board: Board, place: Path, workers: int, on_progress: OnProgress)
     Args:
         board: The plan.
         place: The folder: trials in ``tuning``, a folder for each run.
-        workers: Runs at once; tuning runs one after another in this process.
+        workers: Runs at once, each a process of its own; 0: one after another in this process. Tuning is always that.
         on_progress: Gets the share of the current part that is done, and what is under way.
 
     Returns:
@@ -58,7 +65,7 @@ def play_board(board: Board, place: Path, workers: int, on_progress: OnProgress)
         InputError: The folder holds something else.
     """
     found: list[tuple[Entry, Config | None]] = []
-    pairs = [(task, method) for task in in_order(board) for method in board.methods]
+    pairs = [(task, method) for task in in_order(board) for method in board.methods if board.has(task, method)]
     for number, (task, method) in enumerate(pairs):
         on_progress(number / len(pairs), f"tuning {method} on {task}")
         factors = [entry.factor for entry, _ in found if entry.method == method and entry.factor is not None]
@@ -66,22 +73,32 @@ def play_board(board: Board, place: Path, workers: int, on_progress: OnProgress)
     jobs = {entry: _jobs(board, entry, config) for entry, config in found if config is not None}
     runs = sorted((run for mine in jobs.values() for run in mine), key=lambda run: int(run.name.rsplit("seed", 1)[1]))
     check_place(place, runs)
-    series = Series(tuple(keep_threads(place, runs, max(1, cores() // workers))), (note_of(board),))
+    series = Series(tuple(keep_threads(place, runs, max(1, cores() // (workers or 1)))), (note_of(board),))
     write_series(place, series)
     failures: dict[str, str] = {}
-    folders = work_off(
-        series.runs, place, workers, on_progress, on_failure=lambda job, why: failures.update({job.name: why})
-    )
+
+    def failed(job: SeriesRun, why: str) -> None:
+        failures[job.name] = why
+
+    if workers:
+        folders = work_off(series.runs, place, workers, on_progress, on_failure=failed)
+    else:
+        folders = work_off_here(series.runs, place, on_progress, failed)
     by_name = {run.name: folder for run, folder in folders.items()}
 
     def ended(entry: Entry) -> Entry:
         mine = [run.name for run in jobs.get(entry, ())]
-        if failed := [failures[name] for name in mine if name in failures]:
-            return entry._replace(refused=f"{len(failed)} of {len(mine)} runs failed, the first one: {failed[0]}")
-        return entry._replace(runs=tuple(load_run(by_name[name]) for name in mine))
+        if words := [failures[name] for name in mine if name in failures]:
+            return entry._replace(refused=f"{len(words)} of {len(mine)} runs failed, the first one: {words[0]}")
+        runs = tuple(load_run(by_name[name]) for name in mine)
+        entry = entry._replace(runs=runs, quoted=quoted_scores(runs, place / "quoted.json"))
+        if entry.task in board.ood and runs:
+            on_progress(0.99, f"foreign rows for {entry.method} on {entry.task}")
+            return entry._replace(areas=foreign_scores(runs, board.ood[entry.task], place / "ood.json"))
+        return entry
 
     played = {(entry.task, entry.method): ended(entry) for entry, _ in found}
-    return [played[task, method] for task in board.tasks for method in board.methods]
+    return [played[pair] for task in board.tasks for method in board.methods if (pair := (task, method)) in played]
 
 
 def in_order(board: Board) -> list[str]:

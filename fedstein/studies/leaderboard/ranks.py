@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import rankdata, studentized_range
 
 from fedstein.report.load import Run
+from fedstein.runs.kept_draws import read_weights
 
 
 def mean_ranks(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -65,9 +66,13 @@ def reached(run: Run, target: float, metric: str = "accuracy") -> tuple[int, int
 
 
 def costs(run: Run) -> tuple[int, int]:
-    """The bytes and the row-gradients of a whole run."""
+    """The bytes and the row-gradients of a whole run, with those of refining its sites and weighing its draws."""
     sent = sum(record["bytes_down"] + record["bytes_up"] for record in run.rounds)
-    return sent, sum(sum((record.get("row_gradients") or {}).values()) for record in run.rounds)
+    work = sum(sum((record.get("row_gradients") or {}).values()) for record in run.rounds)
+    refined = (run.summary or {}).get("refined") or {}
+    for found in (refined, (read_weights(run.path) or {}) if refined else {}):
+        sent += int(found.get("bytes_down") or 0) + int(found.get("bytes_up") or 0)
+    return sent, work + int(refined.get("row_gradients") or 0)
 
 
 def mean_of(values: Sequence[float | None]) -> float | None:
