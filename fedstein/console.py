@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 LINES = 20  # about how many lines ``progress_lines`` prints for one run
+COMPILING = 2  # rounds that compile: the first one, and the second one where a client has a state for the first time
 
 OnRound = Callable[[Mapping[str, Any]], None]
 
@@ -50,8 +51,6 @@ def fail(message: str, code: int) -> NoReturn:
 def progress_lines(rounds: int) -> OnRound:
     """Make a callback that prints about ``LINES`` lines of progress over a run.
 
-    The estimate of the remaining time leaves out the first round, which also compiles.
-
     Args:
         rounds: The number of rounds of the run.
 
@@ -59,20 +58,41 @@ def progress_lines(rounds: int) -> OnRound:
         A function to call with the record of every round.
     """
     every = max(1, rounds // LINES)
-    first: tuple[int, float] | None = None  # the index of the first round and the time at its end
+    estimate, first = time_left(rounds), 0
 
     def on_round(record: Mapping[str, Any]) -> None:
         nonlocal first
-        index, now = record["round"], time.monotonic()
-        first = first or (index, now)
-        if index % every and index != rounds and index != first[0]:
+        index, left = record["round"], estimate(record["round"], time.monotonic())
+        first = first or index
+        if index % every and index != rounds and index != first:
             return
-        left = ""
-        if index > first[0]:
-            left = f"  {(now - first[1]) / (index - first[0]) * (rounds - index):.0f} s left"
-        say(f"round {index}/{rounds}  {scores(record)}  client {selected_clients(record)}{left}")
+        seconds = "" if left is None else f"  {left:.0f} s left"
+        say(f"round {index}/{rounds}  {scores(record)}  client {selected_clients(record)}{seconds}")
 
     return on_round
+
+
+def time_left(rounds: int) -> Callable[[int, float], float | None]:
+    """Make a function that estimates the remaining seconds.
+
+    The first rounds of a process compile and say nothing about the others, so the estimate begins after them.
+
+    Args:
+        rounds: The number of rounds of the run.
+
+    Returns:
+        Round that has ended, time in seconds -> the seconds that remain; None while there is no estimate.
+    """
+    ends: list[tuple[int, float]] = []
+
+    def estimate(index: int, now: float) -> float | None:
+        ends.append((index, now))
+        if len(ends) <= COMPILING:
+            return None
+        first, began = ends[COMPILING - 1]
+        return (now - began) / (index - first) * (rounds - index)
+
+    return estimate
 
 
 def scores(record: Mapping[str, Any]) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedstein.console import OnRound, progress_lines, scores, selected_clients
+from fedstein.console import OnRound, progress_lines, scores, selected_clients, time_left
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MARGIN = 4  # columns that the bar leaves free
 EVERY = 0.2  # seconds between two changes of a notebook's bar
-COMPILING = 2  # rounds that compile: the first one, and the second one where a client has a state for the first time
 
 
 @contextmanager
@@ -40,12 +42,7 @@ def show_progress(rounds: int, quiet: bool) -> Iterator[OnRound]:
 
 @contextmanager
 def live_bar(rounds: int) -> Iterator[OnRound]:
-    """Show a bar on the terminal, with the scores and the clients of the last round.
-
-    The bar is a little narrower than the terminal: the ``^C`` that a terminal prints must not wrap, or a second bar
-    would be drawn below the first.
-    """
-    from rich.console import Console  # here, because most uses of ``fedstein.fit`` show no bar
+    """Show a bar on the terminal, with the scores and the clients of the last round."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
@@ -55,8 +52,7 @@ def live_bar(rounds: int) -> Iterator[OnRound]:
         TextColumn("{task.fields[status]}"),
         TextColumn("{task.fields[left]}"),
     )
-    width = max(40, Console().width - MARGIN)
-    with Progress(*columns, console=Console(width=width), expand=True) as progress:
+    with Progress(*columns, console=narrow_console(), expand=True) as progress:
         task = progress.add_task("rounds", total=rounds, status="compiling ...", left="")
         shown, estimate = "", time_left(rounds)
 
@@ -70,6 +66,16 @@ def live_bar(rounds: int) -> Iterator[OnRound]:
             )
 
         yield on_round
+
+
+def narrow_console() -> Console:
+    """The terminal for a bar, a little narrower than it is.
+
+    The ``^C`` that a terminal prints behind the bar must not wrap, or a second bar would be drawn below the first.
+    """
+    from rich.console import Console  # here, because most uses of ``fedstein.fit`` show no bar
+
+    return Console(width=max(MARGIN + 1, Console().width - MARGIN))
 
 
 def in_notebook() -> bool:
@@ -112,26 +118,3 @@ def notebook_bar(rounds: int) -> OnRound:
         handle.update(shown_as(index, f"{shown}  client {selected_clients(record)}{seconds}"), raw=True)
 
     return on_round
-
-
-def time_left(rounds: int) -> Callable[[int, float], float | None]:
-    """Make a function that estimates the remaining seconds.
-
-    The first rounds of a process compile and say nothing about the others, so the estimate begins after them.
-
-    Args:
-        rounds: The number of rounds of the run.
-
-    Returns:
-        Round that has ended, time in seconds -> the seconds that remain; None while there is no estimate.
-    """
-    ends: list[tuple[int, float]] = []
-
-    def estimate(index: int, now: float) -> float | None:
-        ends.append((index, now))
-        if len(ends) <= COMPILING:
-            return None
-        first, began = ends[COMPILING - 1]
-        return (now - began) / (index - first) * (rounds - index)
-
-    return estimate

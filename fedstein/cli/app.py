@@ -161,7 +161,7 @@ def report(
         console.print()
         console.print(distances)
     for note in result.notes:
-        console.print(note, highlight=False)
+        console.print(note, highlight=False, markup=False)
     print(f"report: {result.html}")
 
 
@@ -293,7 +293,7 @@ def show_config(
 
 @app.command("list", cls=PlainHelp)
 def list_all() -> None:
-    """List models, datasets, partitions, sites, selection schemes and algorithms by the names that a config uses.
+    """List models, datasets, partitions, sites, schemes, methods, kernels, codecs and metrics by the names in configs.
 
     \b
     Example:
@@ -326,12 +326,15 @@ def data_get(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="covertype or mnist: all rows. heart, contraception or exam: rows with their clients."
+            metavar="NAME",
+            help="covertype, mnist, fashion or protein: all rows. heart, contraception or exam: rows with clients.",
         ),
     ],
     folder: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FOLDER", help="Take the original files from this folder: heart and others."),
+        typer.Option(
+            "--from", metavar="FOLDER", help="Take the original files from this folder: heart, fashion and others."
+        ),
     ] = None,
 ) -> None:
     """Fetch a dataset to the cache folder and check it.

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fedstein.console import say
+from fedstein.progress import narrow_console
 from fedstein.progress import show_progress as show_progress
 
 
@@ -51,7 +51,7 @@ def show_share(quiet: bool) -> Iterator[Callable[[float, str], None]]:
         yield lambda share, doing: None
     elif sys.stdout.isatty():
         columns = (TaskProgressColumn(), BarColumn(), TextColumn("{task.fields[doing]}"), TimeRemainingColumn())
-        with Progress(*columns, console=Console(), speed_estimate_period=600) as progress:
+        with Progress(*columns, console=narrow_console(), speed_estimate_period=600) as progress:
             task = progress.add_task("runs", total=1.0, doing="")
             yield lambda share, doing: progress.update(task, completed=share, doing=doing[:60])
     else:

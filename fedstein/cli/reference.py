@@ -108,10 +108,11 @@ def calibrate(kinds: list[str], simulations: int, seed: int, out: Path, quiet: b
     from fedstein.report import rank_figure as figures
     from fedstein.report import style
     from fedstein.studies.reference import sbc
+    from fedstein.studies.reference.simulations import chosen
 
     if not sbc.BINS <= simulations <= 100_000:
         raise InputError(f"expected --simulations from {sbc.BINS} to 100000, got {simulations}")
-    studies = sbc.chosen(kinds)
+    studies = chosen(kinds)
     require_numpyro()
     results = {}
     with disk_errors(out):

@@ -67,7 +67,7 @@ def reference(
     ] = False,
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="blr|linear|poisson", help="With --sbc: only this model; may be repeated."),
+        typer.Option(metavar="NAME", help="With --sbc: only this model (blr, linear, poisson, ...); may be repeated."),
     ] = None,
     simulations: Annotated[
         int | None, typer.Option(help="With --sbc: simulations of each model; default: 200.")
@@ -220,8 +220,16 @@ def reproduce(
 
 def leaderboard(
     plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="Tasks, methods, seeds and trials.")],
+    task: Annotated[
+        list[str] | None, typer.Option("--task", metavar="NAME", help="Run only this task of the plan; repeatable.")
+    ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many runs are active at once; default: one per core.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="How many runs are active at once; default: one per core. 0: one after another in this process, "
+            "which is faster for small runs.",
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="The folder for trials, runs and the page. The same command continues there.")
@@ -233,10 +241,11 @@ def leaderboard(
     \b
     Example:
       fedstein leaderboard plan.toml --out board
+      fedstein leaderboard plan.toml --task heart --jobs 0 --out board
     """
     from fedstein.cli.leaderboard import run_leaderboard
 
-    run_leaderboard(plan, jobs, out, quiet)
+    run_leaderboard(plan, task or (), jobs, out, quiet)
 
 
 def tune(

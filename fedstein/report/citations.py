@@ -19,6 +19,7 @@ ALGORITHMS = {
     "dsvgd": Named("distributed Stein variational gradient descent", _STEIN),
     "parallel_dsvgd": Named("parallel distributed Stein variational gradient descent", _STEIN),
     "pooled_svgd": Named("Stein variational gradient descent on the pooled rows", ("liu2016stein",)),
+    "pooled_sghmc": Named("stochastic gradient Hamiltonian Monte Carlo on the pooled rows", ("chen2014stochastic",)),
     "fedavg": Named("federated averaging", ("mcmahan2017communication",)),
     "fedavg_ensemble": Named(
         "an ensemble of networks by federated averaging", ("mcmahan2017communication", "lakshminarayanan2017simple")
@@ -73,6 +74,9 @@ DATASETS = {
     "breast_cancer": Named("the Wisconsin breast cancer data", ("street1993nuclear",)),
     "diabetes": Named("the diabetes data", ("efron2004least",)),
     "heart": Named("the UCI heart disease data of four hospitals"),
+    "heart-flamby": Named("Fed-Heart-Disease, the UCI heart disease data of four hospitals as FLamby prepares them"),
+    "fashion": Named("Fashion-MNIST", ("xiao2017fashion",)),
+    "protein": Named("the UCI data on protein tertiary structure"),
     "contraception": Named("the contraception data of 60 districts"),
     "exam": Named("the exam scores of 65 schools"),
     "file": Named("our own data"),

@@ -38,6 +38,8 @@ class RenderedFigure:
 
 
 NAMED = 40  # clients up to which the picture of the selection names each
+FLAT = 6  # clients up to which their names fit beside each other
+UPRIGHT = 1.2  # inches that upright names take
 
 
 def draw(summary: Summary) -> list[RenderedFigure]:
@@ -179,7 +181,7 @@ def selection(summary: Summary) -> Figure | None:
     shown = [(i, s.group) for i, s in enumerate(summary.groups) if any(sum(r.selected_counts) for r in s.group.runs)]
     if not shown:
         return None
-    fig = style.figure(1.2 + 1.5 * len(shown))
+    fig = style.figure(1.2 + sum(1.5 + (UPRIGHT if _upright(group) else 0) for _, group in shown))
     axes = fig.subplots(len(shown), 1, sharey=True, squeeze=False)[:, 0]
     for ax, (i, group) in zip(axes, shown, strict=True):
         clients = max(len(run.selected_counts) for run in group.runs)
@@ -200,7 +202,7 @@ def selection(summary: Summary) -> Figure | None:
         names = group.runs[0].client_names
         if names and clients <= NAMED:
             labels = [style.shortened(names.get(client, str(client))) for client in range(clients)]
-            ax.set_xticks(np.arange(clients), labels, rotation=0 if clients <= 6 else 90)
+            ax.set_xticks(np.arange(clients), labels, rotation=90 if _upright(group) else 0)
     axes[-1].set_xlabel("Client")
     handles = [Line2D([], [], color=style.INK, linestyle=UNIFORM, linewidth=1.1)]
     entries = ["uniform choice"]
@@ -210,6 +212,11 @@ def selection(summary: Summary) -> Figure | None:
     fig.legend(handles, entries, loc="outside upper right", ncols=2, handlelength=2.4)
     fig.supylabel("Times selected", fontsize="medium")
     return fig
+
+
+def _upright(group: Group) -> bool:
+    """Whether the names of the clients stand upright below the bars."""
+    return bool(group.runs[0].client_names) and FLAT < max(len(run.selected_counts) for run in group.runs) <= NAMED
 
 
 FIGURES: dict[str, Callable[[Summary], Figure | None]] = {

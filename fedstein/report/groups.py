@@ -122,8 +122,16 @@ def labels_of(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         return [", ".join(str(kind) for kind in kinds if kind) or "run"]
     if len(keys) > LABEL_KEYS:
         keys = _fewest(configs, keys)
+    keys = [key for key in keys if not _follows_from_kind(key, keys, configs)]
     labels = [_label(config, keys) for config in configs]
     return [label if labels.count(label) == 1 else f"{label} #{i + 1}" for i, label in enumerate(labels)]
+
+
+def _follows_from_kind(key: str, keys: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a key differs only because some of the compared kinds do not have it."""
+    section, _, name = key.rpartition(".")
+    present = [config[key] for config in configs if key in config]
+    return name != "kind" and f"{section}.kind" in keys and all(value == present[0] for value in present)
 
 
 def _fewest(configs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:

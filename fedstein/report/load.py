@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -141,37 +142,58 @@ class Run:
         return self.rounds[: known[-1] + 1] if known else self.rounds
 
 
-def load_run(path: str | Path) -> Run:
+def load_run(path: str | Path, problems: list[str] | None = None) -> Run:
     """Read a run folder. An incomplete last line of rounds.jsonl, left by a killed run, is ignored.
 
     Args:
         path: The run folder.
+        problems: A list for what is damaged, one sentence each; the rest of the run is read all the same. None raises
+            an error for the first damaged file instead.
 
     Returns:
-        The run.
+        The run. A damaged summary is left out, so that the numbers are those of the rounds.
 
     Raises:
-        InputError: If the folder holds no run, or a file is damaged.
+        InputError: If the folder holds no run, no round can be read, or, without ``problems``, a file is damaged.
     """
     folder = Path(path)
     for name in ("config.toml", "rounds.jsonl"):
         if not (folder / name).is_file():
             raise InputError(_not_a_run(folder, name))
-    try:
-        config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"expected valid TOML in {folder / 'config.toml'}, got: {error}; restore the file or run again"
-        ) from error
-    if type(config.get("seed", 0)) is not int:
-        raise InputError(
-            f"expected an integer seed in {folder / 'config.toml'}, got {config['seed']!r}; restore the file"
-        )
-    rounds = _read_rounds(folder / "rounds.jsonl")
-    summary = _read_summary(folder / "summary.json", last_round=rounds[-1].round)
+    config: dict[str, Any] = {}
+    summary = reference = evaluation = None
+    with _tolerated(problems):
+        config = _read_config(folder / "config.toml")
+    rounds = _read_rounds(folder / "rounds.jsonl", problems)
+    with _tolerated(problems):
+        summary = _read_summary(folder / "summary.json", last_round=rounds[-1].round)
+    with _tolerated(problems):
+        reference = _read_reference(folder)
+    with _tolerated(problems):
+        evaluation = _read_evaluation(folder / "clients-evaluation.json") if summary else None
     reliability = summary.get("reliability") if summary else None
-    evaluation = _read_evaluation(folder / "clients-evaluation.json") if summary else None
-    return Run(folder, config, rounds, summary, reliability or None, _read_reference(folder), evaluation)
+    return Run(folder, config, rounds, summary, reliability or None, reference, evaluation)
+
+
+@contextmanager
+def _tolerated(problems: list[str] | None) -> Iterator[None]:
+    """Note an error of a damaged file in the list, where there is one."""
+    try:
+        yield
+    except InputError as error:
+        if problems is None:
+            raise
+        problems.append(str(error))
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        config = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"expected valid TOML in {file}, got: {error}; restore the file or run again") from error
+    if type(config.get("seed", 0)) is not int:
+        raise InputError(f"expected an integer seed in {file}, got {config['seed']!r}; restore the file")
+    return config
 
 
 def _not_a_run(folder: Path, missing: str) -> str:
@@ -184,7 +206,7 @@ def _not_a_run(folder: Path, missing: str) -> str:
     return f"expected a run folder, got {folder}, which has no {missing}; {remedy}"
 
 
-def _read_rounds(file: Path) -> list[RoundRecord]:
+def _read_rounds(file: Path, problems: list[str] | None) -> list[RoundRecord]:
     # After a power cut, some file systems leave NUL bytes at the end of a file.
     texts = file.read_bytes().decode("utf-8", errors="replace").rstrip("\0 \r\n").split("\n")
     rounds: list[RoundRecord] = []
@@ -196,10 +218,12 @@ def _read_rounds(file: Path) -> list[RoundRecord]:
         except (json.JSONDecodeError, InputError) as error:
             if number == len(texts) and isinstance(error, json.JSONDecodeError):
                 break
-            raise InputError(
-                f"expected one finished round a line in {file}, got a broken line {number}: {text[:40]!r} ({error}); "
-                "delete it and what follows, then use `fedstein resume`"
-            ) from None
+            with _tolerated(problems):
+                raise InputError(
+                    f"expected one finished round a line in {file}, got a broken line {number}: {text[:40]!r} "
+                    f"({error}); delete it and what follows, then use `fedstein resume`"
+                ) from None
+            continue
         rounds.append(record)
     if not rounds:
         raise InputError(

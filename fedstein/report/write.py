@@ -22,6 +22,8 @@ from fedstein.report.view_captions import view_caption
 from fedstein.report.view_figures import VIEW_FIGURES
 from fedstein.report.views.build import folder_names, views
 
+SHOWN = 5  # damaged places of a run that are listed
+
 
 @dataclass(frozen=True)
 class ReportResult:
@@ -47,15 +49,16 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
         The files and the numbers of the report.
 
     Raises:
-        InputError: If a folder holds no run, or ``out`` is not writable.
+        InputError: If no run can be read, or ``out`` is not writable. Of damaged runs the report shows what can be
+            read, and its notes say what cannot.
     """
     given = list({Path(path).resolve(): Path(path) for path in paths}.values())
     if not given:
         raise InputError("expected at least one run folder, got none; name the folders to report on")
     found = find_runs(given)
-    runs = [_loaded(path) for path in found.runs]
+    runs, damage = _load_all(found.runs)
     summary = summarise(runs)
-    said = dict.fromkeys((*notes, *found.notes))
+    said = dict.fromkeys((*notes, *found.notes, *damage))
     summary = replace(summary, notes=(*said, *summary.notes))
     rows = report_rows(summary)
     default = given[0] / "report" if len(given) == 1 else Path("report")
@@ -93,14 +96,35 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     )
 
 
-def _loaded(path: Path) -> Run:
-    """Read a run. Numbers of a report are quoted, so a damaged folder is refused; the page shows what is left of it."""
-    try:
-        return load_run(path)
-    except InputError as error:
-        if not path.is_dir():
-            raise
-        raise InputError(f"{error} (fedstein ui shows what can be read of a damaged run)") from None
+def _load_all(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Read the runs of a report: all that can be read, and notes on what cannot.
+
+    Args:
+        paths: The run folders.
+
+    Returns:
+        The runs and the notes.
+
+    Raises:
+        InputError: No round of any run can be read.
+    """
+    runs: list[Run] = []
+    notes: list[str] = []
+    refused: InputError | None = None
+    for path in paths:
+        problems: list[str] = []
+        try:
+            runs.append(load_run(path, problems))
+        except InputError as error:
+            refused = refused or error
+            problems.append(str(error))
+        left_out = "so the run is left out" if not runs or runs[-1].path != path else "the report shows the rest"
+        notes += [f"{path} is damaged: {text}; {left_out}." for text in problems[:SHOWN]]
+        if len(problems) > SHOWN:
+            notes.append(f"{path} is damaged in {len(problems) - SHOWN} more places.")
+    if refused is not None and not runs:
+        raise refused
+    return runs, notes
 
 
 def report_rows(summary: Summary) -> list[Row]:

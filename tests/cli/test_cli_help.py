@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from forked import fedstein
 
-from fedstein.progress import COMPILING, time_left
+from fedstein.console import COMPILING, time_left
 
 
 def test_the_shell_completes_commands_and_options():

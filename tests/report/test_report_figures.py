@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,24 @@ def test_cost_is_cumulative_in_both_directions(summary) -> None:
     assert ax.get_xlabel().startswith("MB sent and received")
     assert ax.get_xscale() == "log"
     np.testing.assert_allclose(ax.lines[0].get_xdata()[[0, -1]], [8960 / 1e6, 120 * 8960 / 1e6])
+
+
+def test_bins_with_few_rows_are_drawn_fainter_and_hollow(make_run) -> None:
+    folder = make_run("a", {})
+    written = json.loads((folder / "summary.json").read_text())
+    full, near_empty = written["reliability"][-1], written["reliability"][-2]
+    full["count"], near_empty["count"] = 3000, 7
+    near_empty.update(accuracy=1.0, confidence=0.9)
+    for other in written["reliability"][:-2]:
+        other["count"] = 0
+    (folder / "summary.json").write_text(json.dumps(written))
+    diagram, strip = figures.reliability(summarise([load_run(folder)])).axes[:2]
+    for panel in (diagram, strip):
+        faded, solid = (bar.get_alpha() for bar in panel.patches)
+        assert faded < 0.5 * solid
+    dots = [line for line in diagram.lines if line.get_marker() == "o"]
+    assert [float(line.get_xdata()[0]) for line in dots] == pytest.approx([full["confidence"], 0.9])
+    assert dots[0].get_markerfacecolor() != dots[1].get_markerfacecolor()
 
 
 def test_reliability_pools_the_seeds_by_rows(summary) -> None:

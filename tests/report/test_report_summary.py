@@ -11,6 +11,7 @@ from scipy import stats
 
 from fedstein.errors import InputError
 from fedstein.report import load_run, summarise
+from fedstein.report.groups import labels_of
 
 
 def loaded(*folders: Path):
@@ -155,3 +156,15 @@ def test_regression_leads_with_rmse(make_run) -> None:
 def test_an_unfinished_run_is_named(make_run) -> None:
     got = summarise(loaded(make_run("a", stop=30)))
     assert any("a (round 30 of 120)" in note for note in got.notes)
+
+
+def test_a_setting_that_only_one_of_the_kinds_has_is_no_part_of_a_label() -> None:
+    hip = {"selection.kind": "hip", "selection.projection": 0, "sites.renew": True}
+    ksd = {"selection.kind": "ksd", "sites.renew": False}
+    assert labels_of([hip, ksd]) == ["hip, renew=true", "ksd, renew=false"]
+    projected = hip | {"selection.projection": 100}
+    assert labels_of([hip, projected, ksd]) == [
+        "hip, projection=0, renew=true",
+        "hip, projection=100, renew=true",
+        "ksd, renew=false",
+    ]

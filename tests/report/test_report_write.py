@@ -219,3 +219,53 @@ def test_the_terminal_table_fits_80_columns(report) -> None:
 )
 def test_numbers_for_people(form, value: float | None, text: str) -> None:
     assert form(value) == text
+
+
+def break_line(folder: Path, number: int) -> None:
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    lines[number - 1] = "{half"
+    (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.slow
+def test_damaged_runs_are_shown_as_far_as_they_can_be(make_run, tmp_path) -> None:
+    whole, damaged, lost = make_run("whole"), make_run("damaged", {"seed": 1}), make_run("lost", {"seed": 2})
+    break_line(damaged, 7)
+    (damaged / "config.toml").write_text("seed = = 1")
+    (damaged / "summary.json").write_text("{")
+    (damaged / "reference.json").write_text("[]")
+    (lost / "rounds.jsonl").write_text("{half\n" * 20)
+    result = write_report([whole, damaged, lost], tmp_path / "report")
+    page = parsed(result.html).text
+    for said in ("expected valid TOML", "a JSON object", "the distances from NUTS", "broken line 7"):
+        (note,) = [note for note in result.notes if said in note]
+        assert note.startswith(f"{damaged} is damaged: expected ")
+        assert note.endswith("; the report shows the rest.")
+        assert note in page
+    of_lost = [note for note in result.notes if note.startswith(f"{lost} is damaged")]
+    assert len(of_lost) == 6  # the first places, and how many more there are
+    assert of_lost[0].endswith("so the run is left out.")
+    assert [run.path for run in result.summary.runs] == [whole, damaged]
+    rounds = [line.round for line in result.summary.runs[1].rounds]
+    assert rounds == [number for number in range(1, 121) if number != 7]
+    with pytest.raises(InputError, match="at least one finished round"):
+        write_report([lost], tmp_path / "report")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("summary.json", '{"rounds": 120}', "expected 'final' in"),
+        ("clients-evaluation.json", "{", "expected each client's evaluation in"),
+        ("config.toml", "seed = 'one'", "expected an integer seed in"),
+    ],
+)
+def test_what_is_damaged_is_listed_and_the_rest_is_read(make_run, file: str, text: str, said: str) -> None:
+    folder = make_run("damaged")
+    (folder / file).write_text(text)
+    with pytest.raises(InputError, match=said):
+        load_run(folder)
+    problems: list[str] = []
+    assert len(load_run(folder, problems).rounds) == 120
+    assert len(problems) == 1
+    assert said in problems[0]
