@@ -173,6 +173,9 @@ DATASETS: dict[str, Callable[[], Rows]] = {
     "Pima.tr": lambda: _table("MASS", "Pima.tr", "type", "Yes"),
     "Mroz": lambda: _table("carData", "Mroz", "lfp", "yes"),
     "biopsy": lambda: _table("MASS", "biopsy", "class", "malignant", ("ID",)),
+    "TitanicSurvival": lambda: _table("carData", "TitanicSurvival", "survived", "yes"),
+    "urine": lambda: _table("boot", "urine", "r", 1),
+    "Cowles": lambda: _table("carData", "Cowles", "volunteer", "yes"),
 }
 
 

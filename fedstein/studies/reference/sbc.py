@@ -9,56 +9,24 @@ one JSON file for each model, so that a study that was stopped continues.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
 from fedstein.api import fit
 from fedstein.errors import InputError
 from fedstein.files import read_json, write_json
-from fedstein.models import MODELS, Model
+from fedstein.studies.reference.simulations import Study, built, names_of, simulate
 
 DRAWS = 99  # of the posterior in each simulation, so that ranks are 0 to 99
 BINS = 10
 LEVEL = 0.9
 EVERY = 5  # simulations between two writes of the file
-FEATURES = 2
 
 OnProgress = Callable[[float, str], None]
-
-
-class Study(NamedTuple):
-    """A small federated model to calibrate.
-
-    Attributes:
-        kind: The name of the model.
-        settings: Its prior. Priors are narrower than the defaults, because rows must be possible: counts of exp(20) are
-            not.
-        clients: The number of clients.
-        rows: The number of rows of each client.
-        rounds: The number of rounds before the variational passes.
-    """
-
-    kind: str
-    settings: Mapping[str, Any]
-    clients: int = 3
-    rows: int = 40
-    rounds: int = 6
-
-
-STUDIES = {
-    "blr": Study("blr", {"prior_shape": 4.0, "prior_rate": 4.0}),
-    "linear": Study(
-        "linear",
-        {"prior_shape": 4.0, "prior_rate": 4.0, "intercept_sd": 1.0, "noise_shape": 4.0, "noise_rate": 1.0},
-    ),
-    "poisson": Study("poisson", {"prior_shape": 4.0, "prior_rate": 1.0, "intercept_sd": 0.7}),
-}
 
 
 class Calibration(NamedTuple):
@@ -94,41 +62,6 @@ class Calibration(NamedTuple):
     def coverage(self) -> np.ndarray:
         """Return the share of simulations whose 90% interval contains the parameter."""
         return np.asarray(self.covered.mean(axis=0))
-
-
-def built(study: Study) -> Model:
-    """Build the model of a study. Its particles start from the prior, which is how theta is drawn."""
-    kind = MODELS.find(study.kind)
-    settings = kind.settings(**{**study.settings, "start": "prior"})
-    return kind.build(FEATURES, kind.classes or 0, settings)
-
-
-def simulate(study: Study, model: Model, seed: int, number: int) -> tuple[np.ndarray, list[tuple[Any, Any]]]:
-    """Draw theta from the prior, and clients' rows from the likelihood at theta.
-
-    Args:
-        study: The study.
-        model: Its model.
-        seed: The seed of the study.
-        number: The number of the simulation.
-
-    Returns:
-        theta (d), and the (x, y) of each client. Clients differ in the means of their inputs.
-    """
-    key = jax.random.fold_in(jax.random.key(seed), number)
-    theta = model.init(jax.random.fold_in(key, 0), 1)
-    clients = []
-    for client in range(study.clients):
-        key_x, key_y = jax.random.split(jax.random.fold_in(key, client + 1))
-        shift = jnp.array([1.0, -1.0]) * (client - (study.clients - 1) / 2) / study.clients
-        x = np.asarray(jax.random.normal(key_x, (study.rows, FEATURES)) + shift, np.float32)
-        blocks, inputs = model.split(theta), jnp.asarray(model.prepare(x))
-        if model.sample is not None:
-            y = np.asarray(model.sample(key_y, blocks, inputs))[:, 0]
-        else:
-            y = np.asarray(jax.random.categorical(key_y, model.predict(blocks, inputs)))
-        clients.append((x, y.astype(np.float32 if model.task == "regression" else np.int32)))
-    return np.asarray(theta, np.float64)[0], clients
 
 
 def rank_in(theta: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -190,14 +123,6 @@ def run_study(study: Study, simulations: int, seed: int, file: Path, on_progress
     return Calibration(tuple(found["names"]), ranks, covered, sum(found["doubtful"][part]))
 
 
-def names_of(model: Model) -> list[str]:
-    """Name the parameters of the regressions: weights, intercept, and the logarithms of precisions."""
-    if model.parameter_names is not None:
-        return list(model.parameter_names(tuple(f"x{i}" for i in range(FEATURES))))
-    rest = ["log xi", "log gamma"][: model.dim - FEATURES - 1]
-    return [*(f"x{i}" for i in range(FEATURES)), "intercept", *rest]
-
-
 def table(results: Mapping[str, Calibration]) -> str:
     """Write the results as a Markdown table."""
     lines = [
@@ -220,15 +145,3 @@ def overall(name: str, found: Calibration) -> str:
         f"{name}: 90% intervals contain the truth in {share:.1%} of {len(found.ranks)} simulations; {uniform} "
         f"(p = {least:.3f} over {len(found.names)} parameters{doubt})"
     )
-
-
-def chosen(kinds: Sequence[str]) -> dict[str, Study]:
-    """Return the studies of these models, or all of them.
-
-    Raises:
-        InputError: There is no study of a model.
-    """
-    unknown = [kind for kind in kinds if kind not in STUDIES]
-    if unknown:
-        raise InputError(f"there is a study of calibration for {', '.join(STUDIES)}, got {unknown[0]!r}")
-    return {kind: STUDIES[kind] for kind in kinds or STUDIES}

@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedstein.cli import main
 from fedstein.errors import InputError
-from fedstein.studies.reference import sbc
+from fedstein.studies.reference import sbc, simulations
 
 
 def calibration(width: float, simulations: int = 400) -> sbc.Calibration:
@@ -41,20 +41,24 @@ def test_exact_draws_are_calibrated_and_narrow_ones_are_not() -> None:
     assert "| narrow | a | 400 |" in sbc.table({"narrow": narrow})
 
 
-@pytest.mark.parametrize("kind", sbc.STUDIES)
+@pytest.mark.parametrize("kind", simulations.STUDIES)
 def test_simulated_rows_are_those_of_the_model(kind: str) -> None:
-    study = sbc.STUDIES[kind]
-    model = sbc.built(study)
-    theta, clients = sbc.simulate(study, model, 0, 3)
+    study = simulations.STUDIES[kind]
+    model = simulations.built(study)
+    theta, clients = simulations.simulate(study, model, 0, 3)
     assert theta.shape == (model.dim,)
-    assert [x.shape for x, _ in clients] == [(40, 2)] * 3
-    again, same = sbc.simulate(study, model, 0, 3)
+    assert [x.shape for x, _ in clients] == [(study.rows, 2)] * study.clients
+    again, same = simulations.simulate(study, model, 0, 3)
     np.testing.assert_array_equal(theta, again)
     np.testing.assert_array_equal(clients[2][1], same[2][1])
-    assert len(sbc.names_of(model)) == model.dim
+    assert len(simulations.names_of(model)) == model.dim
     y = np.concatenate([y for _, y in clients])
-    assert y.dtype == (np.int32 if kind == "blr" else np.float32)
     assert np.isfinite(y).all()
+    if model.task == "classification":
+        assert y.dtype == np.int32
+        assert set(y) == set(range(model.classes))
+    else:
+        assert y.dtype == np.float32
 
 
 @pytest.mark.slow
@@ -76,14 +80,14 @@ def test_a_miniature_study_goes_on_where_it_stopped(tmp_path: Path, capsys) -> N
     covered = np.asarray(first["covered"]).mean()
     assert covered > 0.7  # 50 intervals: 45 expected; fewer than 35 have a chance below 1e-4 if intervals are right
     with pytest.raises(InputError, match="holds another study"):
-        sbc.run_study(sbc.STUDIES["linear"], 10, 1, out / "linear.json", lambda share, doing: None)
+        sbc.run_study(simulations.STUDIES["linear"], 10, 1, out / "linear.json", lambda share, doing: None)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--sbc", "runs/some"], "leave the folders out"),
-        (["--sbc", "--model", "softmax"], "a study of calibration for blr, linear, poisson, got 'softmax'"),
+        (["--sbc", "--model", "bnn_classifier"], "a study of calibration for blr, linear, poisson, negative_binomial"),
         (["--sbc", "--simulations", "3"], "expected --simulations from 10"),
         (["--simulations", "50", "runs/some"], "go with --sbc"),
         ([], "expected folders of finished runs, or --sbc"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,8 @@ def test_pages_are_made_from_the_committed_lines_alone(tmp_path, monkeypatch):
     out = tmp_path / "out"
     committed = {name: (COMMITTED.parent / name).read_text() for name in ("sentences.md", "dependence.md")}
     command = committed["sentences.md"].splitlines()[2]
-    ask("pages", tmp_path, looks=2 if "--looks 2" in command else 1)
+    looks = re.search(r"--looks (\d+)", command)
+    ask("pages", tmp_path, looks=int(looks[1]) if looks else 1)
     for name, text in committed.items():
         assert (out / name).read_text() == text, f"{name} is what its lines say"
     assert (out / "dependence.png").read_bytes() == b"drawn"
