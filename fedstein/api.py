@@ -17,13 +17,14 @@ from fedstein.data.passed_dataset import as_dataset, refuse_others, standardised
 from fedstein.data.scaling import scaling_of
 from fedstein.errors import InputError
 from fedstein.federation import protocol
+from fedstein.files import folder_path
 from fedstein.models import MODELS, Model, ModelTraits, check_model
 from fedstein.models.input_shapes import flat_clients
 from fedstein.posterior import Posterior, load
 from fedstein.progress import show_progress
 from fedstein.runs import runner
 from fedstein.runs.build import conclude
-from fedstein.runs.callbacks import check_callbacks, notified
+from fedstein.runs.callbacks import check_callbacks, check_on_round, notified
 from fedstein.runs.config import Config, Layer, merge, resolve, unknown
 from fedstein.runs.config_sources import combine
 from fedstein.runs.defaults import Facts
@@ -97,8 +98,9 @@ def fit(
         flat = {**flat, "evaluate__patience": early_stopping}
     precision = np.dtype(jnp.result_type(float))
     check_callbacks(callbacks)
+    check_on_round(on_round)
     if out is not None:
-        refuse_used(Path(out))
+        refuse_used(folder_path(out))
     own = model if isinstance(model, Model) else None
     if own is not None:
         clients = flat_clients(own, clients)
@@ -169,7 +171,8 @@ def resume(
     Raises:
         InputError: The folder holds no run that can go on, or the model is missing.
     """
-    folder, config = runner.open_run(Path(path))
+    check_on_round(on_round)
+    folder, config = runner.open_run(folder_path(path))
     if config.engine.precision != str(jnp.result_type(float)):
         raise InputError(
             f"{path} was run in {config.engine.precision}, but JAX's x64 flag is "

@@ -16,6 +16,7 @@ from fedstein.errors import InputError
 from fedstein.evaluation.metrics.temperature import tempered
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
+from fedstein.files import folder_path
 from fedstein.inference.importance import Weighted
 from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sample_posterior
@@ -212,8 +213,8 @@ class Posterior(PosteriorTools):
             return self._in_units(units, self.draws(n, seed, using))
         using = self._resolved(using or self._best())
         source = self._source(using)
-        if n is not None and n < 1:
-            raise InputError(f"expected at least one draw, got {n}")
+        if n is not None and (not isinstance(n, (int, np.integer)) or n < 1):
+            raise InputError(f"expected at least one draw, a whole number, got {n!r}")
         if using == "weighted" and self.weighted is not None:
             return self.weighted.resampled(Sampler().draws * Sampler().chains if n is None else n, seed)
         if using == "nuts":
@@ -282,8 +283,11 @@ class Posterior(PosteriorTools):
         Raises:
             InputError: The level is not between 0 and 1, or there is no such posterior.
         """
-        if not 0 < level < 1:
-            raise InputError(f"expected a level between 0 and 1, got {level}")
+        if not isinstance(level, (float, np.floating)) or not 0 < level < 1:
+            got = repr(level) if isinstance(level, (int, float, str)) else type(level).__name__
+            raise InputError(
+                f"expected a level between 0 and 1, got {got}; interval is about parameters, not about rows"
+            )
         tail = (1 - level) / 2
         return np.quantile(self.draws(using=using, units=units), (tail, 1 - tail), axis=0).T
 
@@ -358,7 +362,7 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
     Raises:
         InputError: The folder holds no finished run, or it is damaged; or the model is missing.
     """
-    folder, config = RunFolder.open(Path(path))
+    folder, config = RunFolder.open(folder_path(path))
     particles, facts = folder.read_posterior(), folder.data_facts()
     if model is None:
         model = build_model(config, len(facts["features"]), facts["classes"], facts["task"])

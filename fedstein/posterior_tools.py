@@ -16,11 +16,12 @@ from fedstein.data.encoding import Encoding
 from fedstein.data.frame_encoding import FrameOptions
 from fedstein.data.frames import is_frame
 from fedstein.data.label_coding import Label, coded
-from fedstein.data.passed import Columns, as_rows, features_of
+from fedstein.data.passed import Columns, as_rows, features_of, refuse_masked
 from fedstein.errors import InputError
 from fedstein.evaluation.arviz_export import arviz_data
 from fedstein.evaluation.by_draw import class_log_probabilities, gaussian_parts, log_likelihoods, predictive_draws
 from fedstein.evaluation.entropy import Entropy, class_entropy, gaussian_entropy
+from fedstein.files import folder_path
 from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
 from fedstein.inference.summary import Summary
@@ -296,7 +297,7 @@ class PosteriorTools:
         Raises:
             InputError: The folder holds something, or cannot be written to.
         """
-        return save_posterior(Path(path), self)
+        return save_posterior(folder_path(path), self)
 
     @property
     def columns(self) -> Columns:
@@ -355,6 +356,7 @@ class PosteriorTools:
         if is_frame(x):  # others are scaled in float64, so that large numbers keep their differences
             wide = np.float64 if self.scaling is not None and not passed else precision
             x = features_of(x, self.columns, "x", wide, extra=True)
+        refuse_masked(x, "x")
         if self.scaling is not None and np.ndim(x) == 2 and np.shape(x)[1] == len(self.scaling.mean):
             x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale, precision if passed else np.float32)
         return as_rows(x, "x", precision, self.model.features)

@@ -19,6 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from fedstein.api import fit
+from fedstein.data.frames import no_value
 from fedstein.data.scaling import Scaling, pooled, unscaled
 from fedstein.errors import InputError
 from fedstein.models import MODELS, Model
@@ -67,6 +68,8 @@ class FederatedEstimator(BaseEstimator):
         rows = ((X - scaling.mean) / scaling.scale).astype(precision)
         targets = (y - scaling.target_mean) / scaling.target_scale if regression else y
         parts = {name: (rows[owner == k], targets[owner == k]) for k, name in enumerate(names)}
+        if not isinstance(self.settings or {}, Mapping):
+            raise ValueError(f"settings: expected a dict of sections, got {self.settings!r}")
         settings = {**(self.settings or {})}
         settings["algorithm"] = {"particles": self.particles, **settings.get("algorithm", {})}
         if self.selection is not None:
@@ -226,13 +229,18 @@ def owners(clients: Any, rows: int) -> tuple[list[str], np.ndarray]:
         rows: The number of rows.
 
     Raises:
-        ValueError: There is not one owner a row.
+        ValueError: There is not one owner a row, or an owner is missing.
     """
     if clients is None:
         return ["client-0"], np.zeros(rows, int)
     found = column_or_1d(np.asarray(clients))
     if len(found) != rows:
         raise ValueError(f"expected {rows} clients, one for each row, got {len(found)}")
+    if missing := [row for row, name in enumerate(found.tolist()) if no_value(name)]:
+        raise ValueError(
+            f"expected a client for every row, got none (None or NaN) for {len(missing)} rows, the first is "
+            f"{missing[0]}"
+        )
     distinct, codes = np.unique(found.astype(str) if found.dtype.kind == "O" else found, return_inverse=True)
     return [str(name) for name in distinct.tolist()], codes
 

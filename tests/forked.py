@@ -108,6 +108,8 @@ if __name__ == "__main__":
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # Python itself read the tests' own
+    sys.path[1:1] = [folder for folder in folders if folder and folder not in sys.path]
     code: Any = 0
     try:
         if "text" in request:

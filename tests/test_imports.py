@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1] / "fedstein"
 
 # From the lowest layer to the highest. A package may import the packages of lower layers. Packages of one layer do not
 # import each other, except for the helper modules of the lowest layer.
-HELPERS = ("errors", "seeds", "files", "machine", "settings", "registry", "console", "progress")
+HELPERS = ("errors", "seeds", "files", "machine", "settings", "plugin_errors", "registry", "console", "progress")
 LAYERS: tuple[tuple[str, ...], ...] = (
     HELPERS,
     ("stein",),

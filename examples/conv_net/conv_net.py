@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A convolutional network on images
 #
-# Five clients hold images of handwritten digits (scikit-learn's, 8 × 8), each of few classes. A Flax NNX
-# network becomes a Bayesian network with `from_flax`; the federation keeps eight particles of it. The images
-# that nobody trained on show how sure it is.
+# Five clients hold images of handwritten digits (scikit-learn, 8 × 8 pixels). Each client has few classes.
+# `from_flax` makes a Bayesian model from a Flax NNX network, and the federation keeps eight particles of it.
+# Held-out images show how certain its predictions are.
 
 # %%
 import matplotlib.pyplot as plt
@@ -35,8 +35,8 @@ model = from_flax(
 print(f"{model.dim} parameters")
 
 # %% [markdown]
-# Client k has the digits 2k and 2k + 1, and a few images of every other digit. Rows are flattened; the network
-# sees them as images.
+# Client k has the digits 2k and 2k + 1, and a few images of every other digit. The rows are flattened, and
+# `input_shape` turns them into images again for the network.
 
 # %%
 images, digits = load_digits(return_X_y=True)
@@ -50,8 +50,8 @@ for name, (_, labels) in clients.items():
     print(name, len(labels), "images, by digit:", np.bincount(labels, minlength=10))
 
 # %% [markdown]
-# More than 200 parameters mean diagonal curvature sites, and HIP chooses who trains. One drawn label for each
-# row makes the curvature cheap.
+# The network has more than 200 parameters, so Fedstein uses diagonal curvature sites, and HIP chooses which
+# client trains. `sites__label_samples=1` draws one label for each row, which makes the curvature cheap.
 
 # %%
 test = (images[held_out], digits[held_out])
@@ -71,7 +71,7 @@ for record in posterior.rounds:
         print(f"round {record['round']:2}: {scores}")
 
 # %% [markdown]
-# The most uncertain of the images that were held out:
+# The most uncertain of the held-out images:
 
 # %%
 probabilities = posterior.predict(test[0])

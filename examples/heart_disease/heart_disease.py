@@ -2,12 +2,11 @@
 # # Heart disease in four hospitals
 #
 # Four hospitals want one logistic regression of heart disease on six measurements, with intervals that can be
-# quoted. Rows stay where they are: each hospital sends what its rows say about the coefficients, never the
-# rows.
+# quoted. The rows stay in the hospitals. A hospital sends only what it has computed about the coefficients.
 #
 # The data is the UCI heart disease set (Janosi, Steinbrunn, Pfisterer, Detrano; CC BY 4.0). Set `HEART_FOLDER`
-# to a folder with the four files `processed.*.data`. **Without that folder the script makes rows of its own**,
-# with coefficients that are printed beside the result.
+# to a folder with the four files `processed.*.data`. **Without that folder the script makes up rows**, and the
+# figure also shows the coefficients with which it made them.
 
 # %%
 import os
@@ -82,7 +81,7 @@ for name, rows in hospitals.items():
     print(f"{name:12} {len(rows):4} rows, {rows['target'].mean():.0%} ill")
 
 # %% [markdown]
-# Each hospital scales its own rows by units that were agreed on beforehand. Every fifth row is held out.
+# Each hospital scales its own rows with units that the hospitals have agreed on. Every fifth row is held out.
 
 # %%
 for name, rows in hospitals.items():
@@ -95,8 +94,8 @@ posterior = fedstein.fit("blr", train, target="target", rounds=16, standardise=F
 posterior
 
 # %% [markdown]
-# The summary has the coefficients by name, with 90% intervals. Draws that the clients have weighted are no
-# chains, so that they have an effective size and no R-hat.
+# The summary lists the coefficients by name, with 90% intervals. The draws are weighted by the clients'
+# likelihoods. They are not a Markov chain, so they have an effective sample size and no R-hat.
 
 # %%
 summary = posterior.summary()
@@ -123,7 +122,7 @@ figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# Predictions for patients that no hospital trained on:
+# Predictions for the held-out patients:
 
 # %%
 probabilities = posterior.predict_proba(test[list(UNITS)], using="nuts")[:, 1]

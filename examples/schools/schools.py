@@ -37,8 +37,8 @@ schools = int(school.max()) + 1
 
 # %% [markdown]
 # A row of x is (reading test, number of the school). The effects of the schools are parameters like the others,
-# so the server learns them: that is what a table of schools needs. **The effect of a school does not stay with
-# the school here.** It would with `from_numpyro(..., local="effect")`, see "Your own model" in the documentation.
+# so the server learns them and can compare schools. **Here the effect of a school does not stay with the
+# school.** With `from_numpyro(..., local="effect")` it would: see "Your own model" in the documentation.
 
 
 # %%
@@ -80,7 +80,7 @@ for problem in posterior.problems:
     print("Not to be trusted:", problem)
 
 # %% [markdown]
-# NumPyro's own NUTS on all pupils in one place, for comparison:
+# For comparison, this is NumPyro's own NUTS on the pooled rows of all pupils:
 
 # %%
 mcmc = numpyro.infer.MCMC(numpyro.infer.NUTS(model), num_warmup=500, num_samples=1000, progress_bar=False)
@@ -108,8 +108,8 @@ figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# Leave-one-out cross-validation through ArviZ, if it is installed. The log-likelihood of every pupil comes with
-# the posterior.
+# If ArviZ is installed, it computes leave-one-out cross-validation. `to_arviz` gives it the log-likelihood of
+# every pupil.
 
 # %%
 try:

@@ -84,6 +84,19 @@ def notified(callbacks: Sequence[Any], config: Mapping[str, Any]) -> Iterator[No
         _end_all(started, notifier.summary)
 
 
+def check_on_round(on_round: Any) -> None:
+    """Check the function that a user has passed for the records of the rounds.
+
+    Args:
+        on_round: The function, or None.
+
+    Raises:
+        InputError: It cannot be called.
+    """
+    if on_round is not None and not callable(on_round):
+        raise InputError(f"on_round: expected a function that takes the record of a round, got {on_round!r}")
+
+
 def check_callbacks(callbacks: Sequence[Any]) -> None:
     """Check that every object has the methods of a callback.
 

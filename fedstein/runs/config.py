@@ -41,13 +41,17 @@ class Config(Sections):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; keys without a value are left out, and of ``[privacy]`` what is not used or the default."""
+        """Plain values; keys without a value are left out, and of ``[privacy]`` and ``[robust]`` what is not used."""
         plain = self.model_dump(exclude_none=True)
         if not self.privacy.on:
             kept = {key: plain["privacy"][key] for key in ("kind", "sums")}
             plain["privacy"] = kept
             if kept["sums"] == "plain":
                 del plain["privacy"]
+        if self.robust.kind == "none":
+            plain["robust"] = {"rest": self.robust.rest}
+            if not self.robust.rest:
+                del plain["robust"]
         return plain
 
     def to_toml(self) -> str:

@@ -19,11 +19,13 @@ from fedstein.models import MODELS
 from fedstein.registry import unknown_name
 from fedstein.runs.draft import Draft
 from fedstein.runs.privacy_checks import check_privacy
+from fedstein.runs.robust_checks import check_robust
 from fedstein.runs.schema import TOP, Sections
 from fedstein.runs.sections import CUSTOM, FAMILIES, SECTIONS, all_classes, all_keys, find_kind, loaded_kinds
 from fedstein.runs.secure_checks import check_sums
 from fedstein.runs.values import complaint, literal_choices
 from fedstein.selection import ReportingSettings
+from fedstein.selection.unbiased import UnbiasedSettings
 from fedstein.stein import KERNELS
 
 
@@ -114,6 +116,7 @@ def check_fit(config: Sections) -> None:
         _check_evaluation,
         check_sums,
         check_privacy,
+        check_robust,
     ):
         check(config)
 
@@ -153,6 +156,18 @@ def _check_parts(config: Sections) -> None:
         raise InputError(
             f"selection.kind = {config.selection.kind!r} does not go with {chosen}; use {' or '.join(usable)}"
         )
+    if isinstance(config.selection, UnbiasedSettings) and config.selection.unbiased:
+        if not method.averages:
+            usable = _names("algorithm", lambda part: part.averages)
+            raise InputError(
+                f"selection.unbiased = true weighs updates that are averaged, which {chosen} does not do; leave it "
+                f"out, or use {' or '.join(usable)}"
+            )
+        if config.selection.draw != "proportional":
+            raise InputError(
+                f"selection.unbiased = true needs selection.draw = 'proportional', got {config.selection.draw!r}: the "
+                "weights are one over the probabilities of that draw"
+            )
     if config.algorithm.particles < method.least_particles:
         raise InputError(
             f"algorithm.particles = {config.algorithm.particles} is too few for {chosen}; "

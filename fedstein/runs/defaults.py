@@ -64,6 +64,11 @@ def third_of_clients(draft: Draft) -> int:
     return max(-(-draft["partition.clients"] // 3), draft["selection.per_round"])
 
 
+def third_of_remaining(draft: Draft) -> int:
+    """A third of the clients that are not barred, rounded up."""
+    return -(-remaining_clients(draft) // 3)
+
+
 def third_of_sites(draft: Draft) -> float:
     """The damping with which one round replaces a third of all sites."""
     return min(1.0, round(draft["partition.clients"] / (3 * draft["selection.per_round"]), 4))
@@ -71,7 +76,9 @@ def third_of_sites(draft: Draft) -> float:
 
 def reports_renew(draft: Draft) -> bool:
     """Whether reports are scores that the sites can take as they are."""
-    if not draft.scheme.sends_scores or draft["selection.projection"] or draft["sites.damping"] != 1.0:
+    if private(draft) or not draft.scheme.sends_scores:
+        return False  # in a private run nobody reports
+    if draft["selection.projection"] or draft["sites.damping"] != 1.0:
         return False
     return own_structure(draft) or not draft["selection.report_rows"]
 
@@ -88,8 +95,8 @@ def private(draft: Draft) -> bool:
 
 
 def private_rounds(draft: Draft) -> int:
-    """The rounds in which every client uses all of its visits."""
-    return -(-draft["privacy.visits"] * remaining_clients(draft) // draft["selection.per_round"])
+    """The rounds in which clients use all of their visits, or as many as full rounds can."""
+    return max(1, draft["privacy.visits"] * remaining_clients(draft) // draft["selection.per_round"])
 
 
 def of_model(trait: str) -> Any:
@@ -100,6 +107,8 @@ def of_model(trait: str) -> Any:
 RULES: tuple[Rule, ...] = (
     Rule("privacy.kind", always, "none",
          "Protection costs accuracy and needs a decision on the budget, so it is asked for."),
+    Rule("robust.kind", always, "none",
+         "Bounds make clients count less that differ from the others, so they are asked for."),
     Rule("rounds", lambda d: d["data.name"] in ROUNDS and not private(d), lambda d: ROUNDS[d["data.name"]],
          "A run on MNIST has 60 rounds: a round costs more there than with logistic regression."),
     Rule("data.test_fraction", lambda d: "test_fraction" in d.dataset.keys and not d["data.test_path"], 0.2,
@@ -164,6 +173,9 @@ RULES: tuple[Rule, ...] = (
          "HIP's reports renew sites of networks, so that every client's site stays fresh."),
     Rule("selection.kind", always, "ksd",
          "KSD needs one number from each candidate and serves every kind of site."),
+    Rule("selection.per_round", lambda d: private(d) and d.scheme.asks, third_of_remaining,
+         "Where a private run chooses by what was released, a third of the clients is visited in a round: who is "
+         "chosen matters, and clients that are asked at the same point have their noise averaged."),
     Rule("selection.per_round", private, remaining_clients,
          "Clients that are asked at the same point in a private run have their noise averaged."),
     Rule("rounds", private, private_rounds,

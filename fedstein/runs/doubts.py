@@ -46,7 +46,8 @@ def doubts(
     elif refined is not None:
         found.append(f"The sites could not be refined: {refined['refused']}.")
     if missing:
-        found.append(f"{_clients(missing)} never trained, so the posterior knows nothing of their rows.")
+        whose = "its" if len(missing) == 1 else "their"
+        found.append(f"{_clients(missing)} never trained, so the posterior knows nothing of {whose} rows.")
     return (*found, *doubts_of_weights(weights, quoted=refined is not None))
 
 

@@ -53,6 +53,7 @@ PASSES = Passes()
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
 PRIVATE = "the clients of a private run are not asked for their likelihoods"
+ROBUST = "sites were bounded because clients may lie, and so could their likelihoods"
 LARGEST_CHECKED = 40  # parameters that NUTS moves, which takes long, to check sites without passes
 UNCHECKED = (
     f"sites of a model with more than {LARGEST_CHECKED} parameters whose prior is not Gaussian given a few of them are "
@@ -101,6 +102,8 @@ def refine_conclusion(
         return Refinement(found)
     if config.privacy.on:
         return Refinement(found, None, {"refused": PRIVATE})
+    if config.robust.kind != "none":
+        return Refinement(found, None, {"refused": ROBUST})
     clients = Clients(config, engine, state)
     refined: dict[str, Any] | None = None
     sites, passes = clients.sites(), getattr(config.sites, "expand", "mean") == "variational"

@@ -63,7 +63,7 @@ def run_or_resume(job: Job, folder: Path, threads: int) -> list[str]:
 
 
 class Working:
-    """A job that is under way."""
+    """A job whose process is running."""
 
     def __init__(self, job: Job, folder: Path, command: Sequence[str], threads: int):
         self.job, self.folder = job, folder
@@ -76,7 +76,7 @@ class Working:
             )
 
     def done(self) -> bool:
-        """Whether it has ended well; a job that failed is an error with its own words."""
+        """Whether the job has finished. The error of a failed job has the last line that the job printed."""
         if self.process.poll() is None:
             return False
         if not is_finished(self.folder):
@@ -107,10 +107,11 @@ def work_off(
     Args:
         jobs: The runs.
         place: The folder for their folders.
-        workers: How many run at once.
-        on_progress: Gets the share of the work that is done and what is under way.
-        command: What to start for a job.
-        on_failure: Gets a job that failed and its last words, and the others go on; None ends everything instead.
+        workers: The number of runs at once.
+        on_progress: Is called with the share of the work that is done and the names of the current runs.
+        command: Makes the command that is started for a job.
+        on_failure: Is called with a job that failed and its error message; the other jobs go on. Without it, the first
+            failure ends all jobs.
 
     Returns:
         The folder of every job.
@@ -145,7 +146,7 @@ def work_off(
 
 
 def ended(entry: Working, on_failure: Callable[[Any, str], None] | None) -> bool:
-    """Whether a job has ended, well or not; a failure is handed on where somebody takes it."""
+    """Whether a job has ended, successfully or not. A failure goes to ``on_failure`` if there is one."""
     try:
         return entry.done()
     except FedsteinError as error:

@@ -41,7 +41,11 @@ TIES = (
     ),
     *(
         Tie(f"privacy.{key}", "privacy.kind", lambda d: d["privacy.kind"] != "none", "privacy.kind = 'record'")
-        for key in ("epsilon", "delta", "clip", "visits", "split", "largest_count", "public", "ledger")
+        for key in ("epsilon", "delta", "clip", "visits", "split", "client_rows", "largest_count", "public", "ledger")
+    ),
+    *(
+        Tie(f"robust.{key}", "robust.kind", lambda d: d["robust.kind"] != "none", "robust.kind = 'bounded'")
+        for key in ("pull", "curvature")
     ),
     Tie("data.test_fraction", "data.test_path", lambda d: not d["data.test_path"], "no data.test_path"),
 )

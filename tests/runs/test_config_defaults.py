@@ -19,10 +19,11 @@ from fedstein.runs.sections import FAMILIES, SECTIONS, all_classes
 STORED = json.loads((Path(__file__).parent / "resolved_configs.json").read_text())
 # keys that did not exist then
 LATER = {
-    *(f"channel.{key}" for key in ("codec", "assignment", "broadcast", "report", "update")),
+    *(f"channel.{key}" for key in ("codec", "assignment", "broadcast", "packing", "report", "update")),
     "algorithm.kernel",
     "evaluate.metrics",
     "evaluate.temperature",
+    "model.label_noise",
     "model.prior",
     "model.prior_scale",
     "partition.flip",

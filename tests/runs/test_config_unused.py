@@ -41,11 +41,14 @@ CONTRADICTIONS = [
             "clip": 3.0,
             "visits": 3,
             "split": 0.5,
+            "client_rows": 9,
             "largest_count": 9,
             "public": '["rows"]',
             "ledger": "books",
         }.items()
     ),
+    (["robust.pull=2.0"], ["robust.pull", "'none' by default", "robust.kind = 'bounded'"]),
+    (["robust.curvature=2.0"], ["robust.curvature", "'none' by default", "robust.kind = 'bounded'"]),
 ]
 
 
@@ -126,9 +129,11 @@ def test_a_model_of_ones_own_goes_through_the_same_rules():
     [
         ["engine.kind=flower", "evaluate.where=clients", "privacy.sums=secure"],
         ["privacy.kind=record", "privacy.epsilon=3.0", "selection.kind=round_robin", "rounds=4"],
+        ["robust.kind=bounded", "robust.pull=2.0", "robust.rest=3"],
+        ["robust.rest=3"],
         [],
     ],
-    ids=["secure sums", "private", "usual"],
+    ids=["secure sums", "private", "robust", "resting", "usual"],
 )
 def test_a_resolved_config_with_or_without_privacy_is_taken_as_it_is(some: list[str]) -> None:
     """A resolved config names no key that it has no use for: it is what runs and apps are started from."""

@@ -16,7 +16,7 @@ from fedstein.models import MODELS
 from fedstein.runs import runner
 from fedstein.selection import SCHEMES
 
-REFERENCES = ("dsvgd", "parallel_dsvgd", "pooled_svgd", "fedavg")
+REFERENCES = ("dsvgd", "parallel_dsvgd", "pooled_svgd", "pooled_sghmc", "fedavg")
 RIVALS = [name for name in METHODS if name not in REFERENCES]
 EVERYDAY = ("scaffold", "ivon_admm", "qlsd_pp")
 RULES = [name for name in SCHEMES if name not in ("round_robin", "random", "ksd", "hip", "innovation")]
@@ -26,16 +26,17 @@ def slow_but(names: tuple[str, ...], everything: list[str]) -> list[Any]:
     return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in everything]
 
 
-@pytest.mark.parametrize("name", slow_but(EVERYDAY, RIVALS))
+@pytest.mark.parametrize("name", slow_but(EVERYDAY, [*RIVALS, "pooled_sghmc"]))
 def test_a_run_that_is_stopped_goes_on_with_the_same_bits(
     name: str, make: Callable[..., Any], run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    rule = RULES[RIVALS.index(name) % len(RULES)]  # every rule with some method
+    pooled = METHODS[name].pooled
+    rule = "round_robin" if pooled else RULES[RIVALS.index(name) % len(RULES)]  # every rule with some method
     settings = (
         f"algorithm.kind={name}",
         "sites.kind=none",
         f"selection.kind={rule}",
-        "selection.per_round=2",
+        f"selection.per_round={1 if pooled else 2}",
         "rounds=5",
         "checkpoint.every=4",
     )

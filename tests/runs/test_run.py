@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedstein.errors import FedsteinError, InputError
 from fedstein.federation.client import compilations
 from fedstein.federation.protocol import play
 from fedstein.runs import runner
+from fedstein.runs.config import Config
 from fedstein.runs.folder import RunFolder
 
 SCHEMES = ["round_robin", "random", "ksd", "hip"]
@@ -187,6 +189,33 @@ def test_an_interrupted_run_resumes_to_the_same_bits(make, run, tmp_path, kind, 
     assert read_rounds(tmp_path / "cut") == read_rounds(tmp_path / "whole")
     names = ("posterior.safetensors",)
     assert all((tmp_path / "cut" / n).read_bytes() == (tmp_path / "whole" / n).read_bytes() for n in names)
+
+
+@pytest.mark.slow
+def test_a_run_from_before_a_key_joined_the_config_goes_on(make, run, tmp_path, monkeypatch):
+    """As this version would have written it, had it not known ``[channel]`` and ``algorithm.kernel``."""
+    run(tmp_path / "whole")
+    plain = Config.to_dict
+
+    def older(config):
+        found = plain(config)
+        del found["channel"], found["algorithm"]["kernel"]
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Config, "to_dict", older)
+        stopped(make, tmp_path / "r")
+    written = (tmp_path / "r" / "config.toml").read_text()
+    assert "[channel]" not in written
+    assert "kernel" not in written
+    (tmp_path / "r" / "config.toml").write_text(re.sub(r"report_rows = .*", "", written))
+    folder, config = runner.open_run(tmp_path / "r")  # a key that the run had was taken out
+    with pytest.raises(InputError, match=r"different config\.toml"):
+        runner.resume(folder, config, lambda *_: None, lambda record: None)
+    (tmp_path / "r" / "config.toml").write_text(written)
+    folder, config = runner.open_run(tmp_path / "r")
+    runner.resume(folder, config, lambda *_: None, lambda record: None)
+    assert read_rounds(tmp_path / "r") == read_rounds(tmp_path / "whole")
 
 
 def test_a_finished_run_is_not_resumed(run, tmp_path):

@@ -1,4 +1,4 @@
-"""What each clinic runs: Fedstein's client. Its rows and its site stay in the node's own folders."""
+"""Each clinic runs Fedstein's client. Its rows and its site stay in the node's own folders."""
 
 from fedstein.flower import client_app
 

@@ -1,4 +1,4 @@
-"""Your own ServerApp; Fedstein chooses who trains, and moves the particles."""
+"""A ServerApp of your own. Fedstein's strategy chooses which clinic trains, and updates the particles."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train, then say who was chosen and how good the posterior is."""
+    """Train, then print which clinics were chosen and how accurate the posterior is."""
     settings = context.run_config
     strategy = FedStein(
         {
-            "data": {"name": "breast_cancer"},  # each node plays one of the clinics; "nodes" for files of their own
+            "data": {"name": "breast_cancer"},  # each node simulates a clinic; "nodes": each reads its own file
             "partition": {"clients": settings["clients"]},
             "rounds": settings["num-rounds"],
         },
@@ -25,7 +25,7 @@ def main(grid: Grid, context: Context) -> None:
     )
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        """Whatever you like to know of the particles."""
+        """Compute a metric of your own from the particles."""
         return MetricRecord({"spread": float(arrays["particles"].numpy().std(axis=0).mean())})
 
     result = strategy.start(
