@@ -1,4 +1,4 @@
-"""The short way in: a model and the clients' data give a posterior that can predict."""
+"""``fedstein.fit`` trains a posterior on clients' data in this process; ``fedstein.resume`` continues a stopped run."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def gather(
 
 
 def frame_options(settings: Mapping[str, Any], flat: Mapping[str, Any]) -> FrameOptions:
-    """What the user wants of the columns of DataFrames, from the settings of ``[data]``."""
+    """Collect the options for the columns of DataFrames from the settings of ``[data]``."""
     section = settings.get("data")
     found = dict(section) if isinstance(section, Mapping) else {}
     found |= {key.removeprefix("data__"): value for key, value in flat.items() if key.startswith("data__")}

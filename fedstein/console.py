@@ -1,4 +1,4 @@
-"""What Fedstein's programs print: plain lines on standard output, and one line on standard error for a failure.
+"""Printing: plain lines go to standard output, and a failure is one line on standard error.
 
 The command line, the Flower server process and the processes of a study print through these functions.
 """

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside, synced, renamed."""
+"""Atomic files: each is written under another name, synced to disk, and then renamed, so no file is ever incomplete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """A disk that is full, read-only or not what it should be, as one clear sentence."""
+    """Turn an error of the disk (full, read-only, not a folder) into one sentence for the user."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool) -> Iterator[None]:
-    """The folder for oneself, where the system has locks. It goes with the process, however that ends.
+    """Lock a folder, where the system has locks. The lock ends with the process, however the process ends.
 
     ``BlockingIOError`` where somebody else has it and ``wait`` is false.
     """
@@ -59,7 +59,7 @@ def folder_lock(folder: Path, *, wait: bool) -> Iterator[None]:
 
 
 def folder_path(path: Any) -> Path:
-    """The path of a folder that a user has passed.
+    """Return the path of a folder that a user has passed.
 
     Args:
         path: A string or a path.
@@ -76,7 +76,7 @@ def folder_path(path: Any) -> Path:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` in one step; a failure leaves the old file and no debris."""
+    """Replace ``path`` in one step. After a failure the old file is unchanged, and no temporary file is left."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -103,7 +103,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Values as JSON has them; non-finite numbers become null."""
+    """Convert values to types that JSON has; non-finite numbers become null."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -127,7 +127,7 @@ def read_json(path: Path, what: str) -> Any:
 
 
 def pack(arrays: Mapping[str, Any]) -> bytes:
-    """Named arrays as safetensors."""
+    """Write named arrays in the safetensors format."""
     return save_tensors({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
 

@@ -1,4 +1,4 @@
-"""What a run yields: a posterior that gives draws and predictions, and that can be loaded from a run folder."""
+"""The posterior, the result of a run. It gives draws and predictions, and ``load`` reads it from a run folder."""
 
 from __future__ import annotations
 
@@ -130,14 +130,14 @@ class Posterior(PosteriorTools):
 
     @property
     def diagnostics(self) -> DrawDiagnostics | None:
-        """What the draws behind ``draws()`` say about themselves; None without full sites. Makes the draws."""
+        """The diagnostics of the draws that ``draws()`` returns; None without full sites. Makes the draws."""
         if self.weighted is not None:
             return weights_diagnostics(self.weighted)
         return self.sample().diagnostics if self.sums is not None else None
 
     @property
     def problems(self) -> list[str]:
-        """Why intervals from ``draws()`` are not to be trusted, in sentences; empty where they are. Makes the draws."""
+        """Sentences that say why intervals from ``draws()`` cannot be trusted; empty if they can. Makes the draws."""
         if self.sums is None:
             return [NO_SITES]
         return list(self.doubts) if self.weighted is not None else [*self.doubts, *self.sample().problems]
@@ -324,7 +324,7 @@ class Posterior(PosteriorTools):
         return np.stack([mean, sd], axis=1)
 
     def _best(self) -> str:
-        """The posterior that says most about widths."""
+        """Return the name of the available posterior whose widths are most accurate."""
         if self.weighted is not None:
             return "weighted"
         if self.sums is not None:

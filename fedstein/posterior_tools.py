@@ -1,4 +1,4 @@
-"""What a posterior offers to other tools: classes and entropies, pandas, ArviZ, notebooks, pickle, a folder."""
+"""Methods of ``Posterior`` for other tools: class labels, entropies, pandas, ArviZ, notebooks, pickle, run folders."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class PosteriorTools:
     def client_effect(
         self, x: Any, y: Any = None, using: str | None = None, draws: int = DRAWS, seed: int = 0
     ) -> tuple[float, float]:
-        """The own effect of a client, from its rows: of a model with an intercept or another variable for each client.
+        """Compute the effect of one client from its rows, for a model with an intercept or a variable of each client.
 
         It is computed where the rows are and is part of no message.
 
@@ -344,7 +344,7 @@ class PosteriorTools:
         return found
 
     def _about_units(self, units: str) -> str:
-        """What a table says about its units; nothing where rows were used as they came."""
+        """Return a sentence about the units of a table; it is empty if rows were not standardised."""
         if not self.standardised:
             return ""
         return IN_OWN_UNITS if units == "own" else IN_SCALED_UNITS

@@ -1,4 +1,4 @@
-"""The progress of one run: a live bar on a terminal and in a notebook, lines elsewhere, nothing where it is quiet."""
+"""The progress of one run: a live bar on a terminal and in a notebook, plain lines elsewhere, nothing with --quiet."""
 
 from __future__ import annotations
 

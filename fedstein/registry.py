@@ -24,7 +24,7 @@ from fedstein.plugin_errors import MANUAL, failure, note_plugin, package_of, plu
 
 
 class Named(Protocol):
-    """What every registered part has: a name and one line that says what it is."""
+    """The fields of every registered part: a name and a description of one line."""
 
     @property
     def name(self) -> str: ...
@@ -76,7 +76,7 @@ def refuse_unlisted(path: str) -> None:
 
 
 def unknown_name(what: str, got: Any, valid: Sequence[str]) -> str:
-    """The sentence for a name that nobody knows, with the nearest valid one."""
+    """Make the message for an unknown name, with the most similar valid name."""
     near = difflib.get_close_matches(str(got), valid, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return f"unknown {what}: {got!r}{hint}; expected one of: {', '.join(valid)}"

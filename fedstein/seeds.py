@@ -1,4 +1,4 @@
-"""Every random draw of a run comes from its seed: fold in what the draw is for, the round, the client."""
+"""Random keys: every draw of a run has a key made from the seed, the purpose of the draw, the round and the client."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ FLOATS = [np.float64, np.float32]
 
 
 class FederatedEstimator(BaseEstimator):
-    """What both estimators have in common. Attributes and parameters are described there."""
+    """The code that both estimators share. Their own docstrings describe attributes and parameters."""
 
     task = ""
 

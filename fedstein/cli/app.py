@@ -250,7 +250,7 @@ def audit(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """What each client of private runs has spent on what, from the ledgers.
+    """Print what each client of private runs has spent of its privacy budget, from the ledgers.
 
     \b
     Examples:

@@ -13,7 +13,7 @@ COLUMNS = ("ledger", "protects", "budget", "spent", "gradients", "moments", "PLD
 
 
 def show_audit(folder: Path, as_json: bool) -> None:
-    """Print what each client has spent on what.
+    """Print the table of what each client has spent, by kind of release.
 
     Args:
         folder: A run folder, a node's state-dir, or a folder of ledgers.

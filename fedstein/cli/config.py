@@ -1,4 +1,4 @@
-"""``fedstein config``: what every key means, and the default that it has with the settings as they are."""
+"""The command ``fedstein config``: it prints the meaning of every key and its default under the given settings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def show_config(config_file: Path | None, settings: list[str], preset: str | Non
 
 
 def known_facts(raw: Mapping[str, Any]) -> Facts:
-    """What must be known of the data. Rows are loaded only where the dataset's description does not say it."""
+    """Return the facts about the data that defaults depend on. Rows are loaded only if the catalogue lacks a fact."""
     info = DATASETS.get(raw.get("data", {}).get("name", "covertype"))
     if info is not None and info.task:
         given = info.clients if info.partition == "given" else 0
@@ -81,7 +81,7 @@ def config_table(layers: Sequence[Layer], facts: Facts) -> Table:
 
 
 def meaning(text: KeyText, layers: Sequence[Layer], written: Mapping[str, Any]) -> str:
-    """What a key means, why its default is what it is, and who has set it to something."""
+    """Return the meaning of a key, the reason for its default, and the layer of settings that has set it, if any."""
     parts = [text.meaning, *(f"The default: {reason}" for _, reason in text.reasons)]
     number = layer_of(layers, text.key)
     if number is not None:

@@ -1,4 +1,4 @@
-"""What the commands share: options with the same meaning everywhere, and the layout of their help."""
+"""Options that several commands share, and the layout of the help texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a single cell of a file holds: nothing, a number, a date, or text."""
+"""Tests for the content of one cell of a file: no value, a number, a date, or text."""
 
 from __future__ import annotations
 

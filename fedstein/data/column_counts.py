@@ -1,9 +1,9 @@
-"""What clients must say about their columns before these can be coded as numbers: names, counts and sums, and no rows.
+"""Summaries of clients' columns from which the coding of the columns is decided: names, counts and sums, no rows.
 
 Every client counts its own columns (``count_columns``), and the server adds the counts (``add_counts``). The names of
-categories travel with the number of rows that have them. A text column with more than ``MOST_CATEGORIES`` different
-values is not a category, and its values do not travel. Of a numeric column only counts and the sum travel, unless its
-most frequent value is asked for.
+categories are sent with the number of rows that have them. A text column with more than ``MOST_CATEGORIES`` different
+values is not a category, and its values are not sent. For a numeric column only counts and the sum are sent, unless
+its most frequent value is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRUTH = {"true": 1.0, "false": 0.0}
 
 
 class ColumnCounts(NamedTuple):
-    """What is known of one column at one client, or at several.
+    """The counts of one column, of one client or summed over several.
 
     Attributes:
         rows: The number of rows.

@@ -32,7 +32,7 @@ class Coding(NamedTuple):
     Attributes:
         name: The name of the column.
         categories: The names of its categories in order; None for a column of numbers.
-        fill: What takes the place of a missing value: a number, or the name of a category. None refuses it, unless
+        fill: The value that replaces a missing one: a number, or the name of a category. None refuses it, unless
             there is an indicator for it.
         indicator: Whether a further 0/1 column says where the value is missing.
         reference: Whether the first category has no column of its own: the others are relative to it.
@@ -75,7 +75,7 @@ class Encoding(NamedTuple):
 
     @property
     def fills(self) -> dict[str, float | str]:
-        """What takes the place of a missing value in each column, as ``data.fill`` takes it."""
+        """The value that replaces a missing one in each column, in the form of ``data.fill``."""
         return {
             coding.name: "" if coding.fill is None else coding.fill
             for coding in self.columns

@@ -1,7 +1,7 @@
 """Columns of a DataFrame, pandas or Polars, by name. Neither library is imported here.
 
 A DataFrame is anything with ``columns`` that gives a column by its name, which in turn has ``to_numpy``. The floats of
-a DataFrame are float64 unless somebody took care, so they are cast to the precision of the run.
+a DataFrame are usually float64, so they are cast to the precision of the run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def frame_column(frame: Any, name: str, where: str, argument: str = "") -> np.nd
 
 
 def refuse_extra(frame: Any, names: Sequence[str], where: str) -> None:
-    """Refuse columns that are no features, because nobody would know that they are not used.
+    """Refuse columns that are not features, because the user would not notice that they are ignored.
 
     Args:
         frame: The DataFrame.

@@ -1,4 +1,4 @@
-"""Real data with clients of its own: heart disease in four hospitals, contraception by district, exams by school.
+"""Datasets that name their clients: heart disease in four hospitals, contraception by district, exams by school.
 
 ``fedstein data get NAME`` writes one CSV file for each hospital, or one with a column of clients, to the cache folder.
 From there they are loaded like files of the user.

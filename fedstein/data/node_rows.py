@@ -1,4 +1,4 @@
-"""The rows of one node: read from the node's own file and checked against the columns that the federation requires."""
+"""Reading the rows of one node from its own file and checking them against the columns that the federation requires."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NO_OPTIONS = FrameOptions()
 
 
 class Columns(NamedTuple):
-    """What the columns of DataFrames are.
+    """The roles of the columns of DataFrames: features, target and client.
 
     Attributes:
         features: The names of the features, in the order of the first client; empty where clients are arrays.
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Columns that rows may have beside the features."""
+        """The columns that rows may have beside the features."""
         return tuple(name for name in (self.target, self.client) if name)
 
 
@@ -53,7 +53,7 @@ class PassedClients(NamedTuple):
     columns: Columns
 
     def called(self) -> list[str]:
-        """What messages call each client."""
+        """The name of each client in messages."""
         return [_called(k, name) for k, name in enumerate(self.names)]
 
 
@@ -163,7 +163,7 @@ def read_rows(part: Any, columns: Columns, where: str, precision: Any) -> Rows:
 
 
 def features_of(x: Any, columns: Columns, where: str, precision: Any, extra: bool, features: int = 0) -> np.ndarray:
-    """Features as numbers: a DataFrame's by name, an array's by position.
+    """Convert features to numbers. The columns of a DataFrame are found by name, those of an array by position.
 
     Args:
         x: The rows.
@@ -192,7 +192,7 @@ def features_of(x: Any, columns: Columns, where: str, precision: Any, extra: boo
 
 
 def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
-    """An array as models want it: two-dimensional finite floats.
+    """Convert an array to the form that models take: two-dimensional finite floats.
 
     Args:
         x: The rows.
@@ -226,7 +226,7 @@ def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Refuse a masked array with masked cells: NumPy would drop the mask without a word.
+    """Refuse a masked array with masked cells, because NumPy would silently drop the mask.
 
     Args:
         values: What was passed.
@@ -244,7 +244,7 @@ def refuse_masked(values: Any, name: str) -> None:
 
 
 def refuse_other_order(x: Any, y: Any, where: str) -> None:
-    """Refuse x and y of pandas that have the same row labels in another order: by position, they would be mixed up."""
+    """Refuse pandas x and y with the same row labels in another order: matching by position would mix up the rows."""
     ours, theirs = getattr(x, "index", None), getattr(y, "index", None)
     if not all(hasattr(index, "sort_values") and getattr(index, "is_unique", False) for index in (ours, theirs)):
         return

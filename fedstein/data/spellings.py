@@ -1,4 +1,4 @@
-"""Names that look like two spellings of one thing, or two codings of one column: refused, since nobody can tell."""
+"""Checks that refuse ambiguous names: two spellings of one name, or two codings of one column."""
 
 from __future__ import annotations
 

@@ -171,12 +171,12 @@ def _read_tables(
 
 
 def _called(tables: Sequence[Table]) -> str:
-    """What messages call the rows."""
+    """Return the name of the rows in messages."""
     return tables[0].name if len(tables) == 1 else f"{len(tables)} files"
 
 
 def apart(tables: Sequence[Table]) -> list[str]:
-    """What messages call each table; a name that several have is numbered."""
+    """Return the name of each table in messages; tables with the same name are numbered."""
     names = [table.name for table in tables]
     return [name if names.count(name) == 1 else f"{name} ({place + 1})" for place, name in enumerate(names)]
 

@@ -1,1 +1,1 @@
-"""How good predictions are: metrics and predictive distributions."""
+"""Predictive distributions, and the metrics that score them."""

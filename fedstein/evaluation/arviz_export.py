@@ -1,4 +1,4 @@
-"""Draws and predictions as ArviZ has them: InferenceData of ArviZ 0.x, or a DataTree of ArviZ 1."""
+"""Converting draws and predictions to ArviZ's types: InferenceData of ArviZ 0.x, or a DataTree of ArviZ 1."""
 
 from __future__ import annotations
 

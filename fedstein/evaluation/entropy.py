@@ -1,4 +1,4 @@
-"""How uncertain a prediction is, and why: entropy of the predictive distribution, and its two parts (in nats).
+"""The entropy of a predictive distribution and its aleatoric and epistemic parts, in nats.
 
 total      H[ mean_n p(y | x, theta_n) ]
 aleatoric  mean_n H[ p(y | x, theta_n) ]      noise that remains when theta is known
@@ -17,7 +17,7 @@ CHUNK = 4_000_000  # numbers in memory at once
 
 
 class Entropy(NamedTuple):
-    """One number a row for each; in nats. For a regression they are differential entropies, which may be negative."""
+    """Entropies of each row, in nats. For a regression they are differential entropies, which may be negative."""
 
     total: np.ndarray
     aleatoric: np.ndarray

@@ -1,4 +1,4 @@
-"""What a metric gets to see: the predictive distribution of some rows, averaged over the particles. NumPy only."""
+"""The input of metrics: the predictive distribution of some rows, averaged over the particles. It uses NumPy only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASKS = (CLASSIFICATION, REGRESSION)
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predictions of some rows. Each property is worked out once and is there for the task that it names.
+    """The predictions of some rows. Each property is computed once, and exists only for the task that it names.
 
     Attributes:
         task: ``"classification"`` or ``"regression"``.

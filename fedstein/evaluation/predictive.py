@@ -33,7 +33,7 @@ class Predictive:
         self.x = jnp.asarray(padded.reshape(blocks, block, padded.shape[1]), jnp.result_type(float))
 
     def sums(self, particles: Array, y: np.ndarray, metrics: Sequence[Metric] = BUILT_IN) -> Sums:
-        """What the metrics of these rows are made of.
+        """Compute the sums over these rows from which the metrics are computed.
 
         Args:
             particles: N x d.
@@ -89,7 +89,7 @@ def sums_of(
     metrics: Sequence[Metric] = BUILT_IN,
     log_densities: np.ndarray | None = None,
 ) -> Sums:
-    """What the metrics of predictions are made of.
+    """Compute the sums over predictions from which the metrics are computed.
 
     Args:
         task: ``"classification"`` or ``"regression"``.

@@ -100,7 +100,7 @@ def placed(arrays: Arrays) -> Arrays:
 
 
 class Broadcast(NamedTuple):
-    """One broadcast: as the server had it, as it travelled, and as clients received it."""
+    """One broadcast: as the server has it, as it is encoded, and as clients decode it."""
 
     original: Arrays
     wire: Arrays
@@ -108,7 +108,7 @@ class Broadcast(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """What a client that trains computes from: as the server had it, and as the client received it."""
+    """The input of training: as the server has it, and as the client decodes it."""
 
     original: Arrays
     received: Arrays
@@ -147,7 +147,7 @@ class Channel:
         return self._broadcast
 
     def assignment(self, client: int, arrays: Arrays) -> tuple[Arrays, Arrays]:
-        """Encode what a client needs to train, without the arrays that it holds from this round's broadcast.
+        """Encode the input of training, without the arrays that the client has from this round's broadcast.
 
         Args:
             client: The client's id.
@@ -184,7 +184,7 @@ class Channel:
         return self.wire.decode(kind, self._round, client, arrays, reference)
 
     def moved(self, client: int, update: Arrays) -> Arrays:
-        """An update with the client's points moved to where they would be had it started from the server's own.
+        """Correct an update for the rounding of the points that the client started from.
 
         The client starts from what it received, theta + n with the rounding error n of the codec, and moves to theta'.
         The server applies the move to its own points, theta' - n, so that rounding errors do not add up over rounds.
@@ -206,9 +206,9 @@ class Channel:
 
     @property
     def sent(self) -> Arrays:
-        """This round's broadcast as it travelled; nothing where there was none."""
+        """This round's encoded broadcast; empty if there was none."""
         return self._broadcast.wire if self._broadcast is not None else {}
 
     def heard(self, arrays: Arrays) -> Arrays:
-        """Arrays of the server with those of this round's broadcast as the clients received them."""
+        """Return the server's arrays, with those of this round's broadcast as the clients decoded them."""
         return {**arrays, **self._broadcast.received} if self._broadcast is not None else arrays

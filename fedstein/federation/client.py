@@ -1,4 +1,4 @@
-"""What a client computes, the same on every engine: its report, training and evaluation, each one compiled call.
+"""The computations of a client: report, training and evaluation. Each is one compiled call, the same on every engine.
 
 The compiled functions take the seed, the round and the client as arguments, so runs that differ only in these share
 them.
@@ -47,7 +47,7 @@ class HeldOut(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What the clients of one process share in a round: terms of their targets, and what the scheme has prepared."""
+    """Values that the clients of one process share in a round: terms of their targets, and values of the scheme."""
 
     terms: SharedTerms
     of_scheme: Any
@@ -176,7 +176,7 @@ class ClientProgram:
     def _release(
         self, guard: Guard, round_index: int, client: int, received: Arrays, state: Own | None, shard: Shard
     ) -> Arrays:
-        """The update of a private run: sums in float64 on the host, with noise, in the ledger before they are here."""
+        """Return the update of a private run: noisy float64 sums, which the ledger has recorded before this returns."""
         protection = self.method.protection
         assert protection is not None, "the config refuses methods whose updates are not protected"
         own = dict(state) if state else self.first_state
@@ -192,7 +192,7 @@ class ClientProgram:
             refuse(kind, self.guard.settings)
 
     def _received(self, round_index: int, client: int, assignment: Arrays, cached: Arrays) -> Arrays:
-        """What a client that trains computes from: the assignment, and the broadcast where part of it is used."""
+        """Return the input of training: the assignment, with arrays of the broadcast that the assignment leaves out."""
         held = self.wire.decode("broadcast", round_index, EVERYBODY, cached) if cached else {}
         return {**held, **self.wire.decode("assignment", round_index, client, assignment, held)}
 
@@ -258,7 +258,7 @@ class ClientProgram:
         return {**private, **{name: received[name] for name in self.method.shared}}
 
     def _refuse_cut(self, cut: bool, key: str) -> None:
-        """The last line of defence: a run is refused before, wherever the numbers of rows are known."""
+        """Refuse to train on part of a client. If numbers of rows are known, the run is refused before it starts."""
         if cut and self.model.whole_shard:
             raise InputError(f"model {self.model.name!r} needs all rows of a client in every step; raise {key}")
 

@@ -79,7 +79,7 @@ class Engine(Protocol):
         ...
 
     def commit(self, round_index: int, clients: Sequence[int]) -> None:
-        """The round is over, and the updates of these clients were accepted; what others had pending is dropped."""
+        """End the round: the updates of these clients were accepted; pending updates of others are dropped."""
         ...
 
     def evaluate(self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable) -> dict[int, Sums]:
@@ -111,19 +111,19 @@ class Engine(Protocol):
         ...
 
     def left_out(self, round_index: int) -> frozenset[int]:
-        """Clients that are not asked in this round because of what they did in earlier ones."""
+        """Return the clients that are not asked in this round, because of wrong replies in earlier rounds."""
         ...
 
     def faults(self, round_index: int) -> dict[str, Any]:
-        """What went wrong in this round although it went on, by kind; empty where nothing did."""
+        """Return the faults of this round by kind, such as missing or rejected clients; empty if there were none."""
         ...
 
     def memory(self) -> dict[str, Any]:
-        """What the engine must know again after a resume, as plain JSON."""
+        """Return the state that the engine needs after a resume, as plain JSON."""
         ...
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Take up what ``memory`` gave before a resume."""
+        """Restore the state that ``memory`` returned before a resume."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""How good the particles are: on the server's test rows, or on rows that every client holds out of its own.
+"""Evaluation of the particles: on the server's test rows, or on rows that every client holds out of its own.
 
 Clients send counts and sums, calibration bins included; no prediction and no row leaves them.
 """
@@ -19,7 +19,7 @@ from fedstein.models.base import Model
 
 
 class Reading(NamedTuple):
-    """What one evaluation found."""
+    """The result of one evaluation."""
 
     sums: Sums  # over all rows
     target_scale: float = 1.0
@@ -32,7 +32,7 @@ class Reading(NamedTuple):
 
     @property
     def metrics(self) -> Metrics:
-        """Over all rows together."""
+        """The metrics over all rows together."""
         return metrics.metrics_of(self.sums, self.target_scale, self.measured)
 
     @property
@@ -52,7 +52,7 @@ class Reading(NamedTuple):
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its part of a line of ``rounds.jsonl``: the metrics and, from clients, ``evaluation``."""
+        """The entries of a line of ``rounds.jsonl``: the metrics and, if clients evaluate, ``evaluation``."""
         return {**self.metrics, **({"evaluation": self.evaluation} if self.asked else {})}
 
     def by_client(self, infos: Sequence[ClientInfo]) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ Evaluate = Callable[[int, Any, SiteTable], Reading]
 
 
 class Evaluation:
-    """On the dataset's test rows, by the server."""
+    """Evaluation by the server, on the dataset's test rows."""
 
     def __init__(self, model: Model, dataset: Dataset, metrics: Sequence[Metric] = BUILT_IN):
         self.dataset, self.metrics = dataset, metrics
@@ -91,7 +91,7 @@ class Evaluation:
 
 
 class ClientEvaluation:
-    """By the clients, each on its own held-out rows; those that are barred are not asked."""
+    """Evaluation by the clients, each on its own held-out rows. Barred clients are not asked."""
 
     def __init__(
         self,
@@ -126,5 +126,5 @@ class ClientEvaluation:
 
 
 def unmeasured(round_index: int, particles: Any, sites: SiteTable) -> Reading:
-    """For rounds that have no rows to be evaluated on: every metric is None."""
+    """Return the evaluation of a round without rows to evaluate on: every metric is None."""
     return Reading(metrics.no_sums("classification"))

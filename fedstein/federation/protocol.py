@@ -29,7 +29,7 @@ from fedstein.selection.unbiased import step_factors
 
 
 class RunState(NamedTuple):
-    """All that the next round needs."""
+    """The state of a run after a round: everything that the next round needs."""
 
     round: int  # rounds done
     server: Arrays  # the method's own
@@ -38,7 +38,7 @@ class RunState(NamedTuple):
 
 
 class RoundContext(NamedTuple):
-    """What every round of a run has in common."""
+    """The objects and settings that every round of a run uses."""
 
     program: ClientProgram
     engine: Engine
@@ -69,7 +69,7 @@ class RoundContext(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What came of asking the candidates."""
+    """The result of asking the candidates for reports."""
 
     values: list[float | None] | None  # the indicators, aligned with the candidates; None where nobody is asked
     reports: dict[int, Arrays]  # the reports that count
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
 
 
 class TrainedRound(NamedTuple):
-    """What came of the training of a round."""
+    """The result of the training of a round."""
 
     server: Arrays
     selected: list[int]
@@ -244,7 +244,7 @@ def factors_of(
     numbers: np.ndarray,
     selected: Sequence[int],
 ) -> dict[int, float]:
-    """What the step of each client that trained is multiplied by; empty where the scheme weighs nobody."""
+    """Return the factor on the step of each client that trained; empty if the scheme does not weight steps."""
     if context.scheme.weights is None:
         return {}
     absent = context.barred | context.engine.left_out(round_index)
@@ -312,7 +312,7 @@ def is_finite(arrays: Arrays) -> bool:
 
 
 def faults_of(context: RoundContext, round_index: int, capped: Sequence[int]) -> dict[str, Any] | None:
-    """What went wrong in a round that went on all the same; None where nothing did."""
+    """Return the faults of a round that was completed in spite of them; None if there were none."""
     found = {**context.engine.faults(round_index), "capped": list(capped)}
     return {kind: clients for kind, clients in found.items() if clients} or None
 

@@ -15,7 +15,7 @@ Values = Mapping[str, float | None]
 
 @dataclass(frozen=True, eq=False)
 class RoundRecord(Mapping[str, Any]):
-    """What happened in one round. It is also the mapping that its line is: ``record["nll"]``, ``dict(record)``.
+    """The record of one round. It can be read like its line as a mapping: ``record["nll"]``, ``dict(record)``.
 
     Attributes:
         round: The number of the round, from 1.

@@ -1,4 +1,4 @@
-"""The site table: what the server has accepted of each client, within a budget of memory.
+"""The site table: the arrays that the server has accepted from each client, within a budget of memory.
 
 A table is never changed in place: a round makes the next one from it, so a round that fails leaves no trace. Entries
 that have not changed are the same objects in both, which is how a checkpoint knows what it has to write. In process an
@@ -67,13 +67,13 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
 
     @property
     def accepted(self) -> Mapping[int, Mapping[str, Array]]:
-        """What methods read: of every client that has trained, the arrays that it shares."""
+        """Return, for every client that has trained, the arrays that it shares with the server. Methods read these."""
         return {client: SharedPart(state, self.shared) for client, state in self._entries.items()}
 
     def replace(
         self, states: Mapping[int, Mapping[str, Array]], origins: Mapping[int, Origin] | None = None
     ) -> SiteTable:
-        """A table with these states in the place of the clients' old ones.
+        """Return a table in which these states replace the old states of their clients.
 
         Args:
             states: Whole states by client.
@@ -87,7 +87,7 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
         return SiteTable(self.shared, self.cache, {**self._entries, **fresh}, {**others, **(origins or {})})
 
     def renew(self, arrays: Mapping[int, Arrays], origins: Mapping[int, Origin] | None = None) -> SiteTable:
-        """A table in which some arrays of some clients' states are replaced by what the server has computed.
+        """Return a table in which arrays that the server has computed replace some arrays of clients' states.
 
         Args:
             arrays: The new arrays by client.
@@ -104,7 +104,7 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
         return self.replace(fresh, origins)
 
     def without(self, client: int) -> SiteTable:
-        """A table that knows nothing of the client."""
+        """Return a table without the client."""
         entries, origins = ({k: v for k, v in each.items() if k != client} for each in (self._entries, self.origins))
         return SiteTable(self.shared, self.cache, entries, origins)  # type: ignore[arg-type]
 

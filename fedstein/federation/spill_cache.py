@@ -1,6 +1,6 @@
 """Clients' states within a budget of memory: the least recently used states spill to disk.
 
-A state never changes once it is made, so its file is written once. The file is removed when nobody refers to the state
+A state never changes once it is made, so its file is written once. The file is removed when nothing refers to the state
 any more.
 """
 

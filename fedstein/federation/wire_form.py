@@ -1,12 +1,12 @@
-"""Sites as they travelled: what a site was decoded from takes fewer bytes on disk than the site itself.
+"""Storing the encoded messages of a site in place of the site, which takes fewer bytes on disk.
 
 The shared arrays of a site come from two messages: the client's last update, and, where reports renew sites, the last
 report that did. Decoding them again gives the same bits, so a file can hold the messages in place of the arrays. The
 points of the broadcast belong to them: an update's points are differences from it, and a renewed site is expanded at
 it, eta = g + Lambda theta.
 
-Nothing is taken on trust. Before an array is left out, the messages are decoded and compared with it bit for bit. What
-they do not give, such as a site that a report has renewed in part, is kept as it is.
+Before an array is left out, the messages are decoded and the result is compared with the array bit for bit. An array
+that the messages do not give, such as a site that a report has renewed in part, is stored in full.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
 
 
 def rounds_off(wire: Wire) -> bool:
-    """Whether messages of the run are smaller than what they say: their codecs are not all ``plain``."""
+    """Tell whether messages of the run take fewer bytes than their decoded arrays: some codec is not ``plain``."""
     return any(codec.name != "plain" for codec in wire.codecs.values())
 
 
@@ -118,7 +118,7 @@ def restored(wire: Wire, origin: Origin) -> Arrays:
 
 
 def _attempts(wire: Wire, origin: Origin, shared: tuple[str, ...]) -> list[Origin]:
-    """What may be worth storing: the update, with or without the broadcast; of a renewed site the precision alone."""
+    """List the forms to try: the update with or without the broadcast, or only the precision of a renewed site."""
     bare = origin._replace(renewed=0, report={}, heard={})
     if not origin.renewed:
         return [bare, bare._replace(held={})]

@@ -1,4 +1,4 @@
-"""For Flower users with a ServerApp of their own: ``FedStein``, a ``Strategy``; ``client_app``, what its clients run.
+"""For Flower users with their own ServerApp: ``FedStein`` is a ``Strategy``, and its clients run ``client_app``.
 
 Needs the extra: ``pip install 'fedstein[flower]'``. A whole example is in ``examples/flower``.
 """

@@ -1,7 +1,7 @@
-"""What travels between server and nodes: a head of plain values and named arrays. Nothing here knows Flower.
+"""Messages between server and nodes: a head of plain values, and named arrays. This module does not use Flower.
 
 Arrays are raw little-endian bytes with their dtype and shape beside them. There is no pickle and nothing to execute.
-Whatever arrives is checked: names, dtypes, shapes, lengths, and that numbers are finite. What does not pass raises
+The receiver checks names, dtypes, shapes and lengths, and that numbers are finite. A message that fails a check raises
 ``InvalidMessage``.
 """
 

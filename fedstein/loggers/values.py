@@ -1,4 +1,4 @@
-"""What loggers write of a run: flat names and numbers."""
+"""The numbers and settings of a run that loggers write, under flat names."""
 
 from __future__ import annotations
 

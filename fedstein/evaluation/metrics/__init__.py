@@ -1,4 +1,4 @@
-"""What a prediction is worth. One file a metric (or a pair that shares its sums), in NumPy float64.
+"""Metrics of predictions. Each metric, or pair of metrics with the same sums, is one file, in NumPy float64.
 
 A metric of your own is a ``Metric``, named in ``evaluate.metrics`` by its import path or registered in ``METRICS``.
 """

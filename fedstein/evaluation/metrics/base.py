@@ -1,7 +1,7 @@
-"""What a metric is: sums over rows that add up over clients, and a number made of them.
+"""The contract of a metric: sums over rows, which add up over clients, and a number computed from the sums.
 
-Every sum is a float64 array of a fixed shape, so that a server can check what a client sent. No metric clips: a true
-class of probability zero gives an infinite NLL, a NaN stays a NaN. Whoever writes a file turns what is not finite into
+Every sum is a float64 array of a fixed shape, so that a server can check what a client sent. Metrics do not clip: a
+true class of probability zero gives an infinite NLL, and a NaN stays a NaN. Files store a number that is not finite as
 null.
 """
 

@@ -39,7 +39,7 @@ def binned(prediction: Prediction, y: NDArray[Any], bins: int = BINS) -> Mapping
 
 
 def _gaps(sums: Mapping[str, Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each bin that is not empty: how far confidence and correctness are apart, summed over its rows; the rows."""
+    """Return for each non-empty bin the gap between confidence and correctness, summed over its rows, and its rows."""
     filled = sums["bin_rows"] > 0
     return np.abs(sums["bin_correct"][filled] - sums["bin_confidence"][filled]), sums["bin_rows"][filled]
 

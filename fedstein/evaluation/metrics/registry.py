@@ -1,4 +1,4 @@
-"""Which metrics there are: the built-in ones, which every run has, and those that a config names besides."""
+"""The registry of metrics: the built-in ones, which every run has, and further ones that a config names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def choose_metrics(extra: Iterable[str] = ()) -> tuple[Metric, ...]:
 
 
 def check_metrics(metrics: Sequence[Metric]) -> None:
-    """Raise unless these metrics can be worked out together.
+    """Raise an error unless these metrics can be computed together.
 
     Args:
         metrics: The metrics of a run.
@@ -98,7 +98,7 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
 
 
 def no_values(metrics: Sequence[Metric] = BUILT_IN) -> Metrics:
-    """What a round that was not evaluated says: every metric is None.
+    """Return the metrics of a round that was not evaluated: each is None.
 
     Args:
         metrics: The metrics of the run.

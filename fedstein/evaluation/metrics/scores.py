@@ -1,4 +1,4 @@
-"""Scores of predictive distributions that are already averaged over the particles: metrics of the sums over rows."""
+"""The built-in metrics of predictive distributions that are already averaged over the particles."""
 
 from __future__ import annotations
 

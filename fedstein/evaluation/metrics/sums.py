@@ -1,6 +1,6 @@
-"""The sums of several metrics together: what a client sends, how the server adds it up and what it makes of it.
+"""The sums of several metrics together: a client computes them, the server adds them and computes the metrics.
 
-The sums are in the order in which the metrics name them, ``"rows"`` first; a sum that two metrics share is there once.
+The sums are in the order in which the metrics name them, ``"rows"`` first. A sum that two metrics share occurs once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sum_shapes(task: str, metrics: Sequence[Metric] = BUILT_IN) -> dict[str, tup
 
 
 def sums_over(prediction: Prediction, y: ArrayLike, metrics: Sequence[Metric] = BUILT_IN) -> Sums:
-    """What the metrics of these rows are made of.
+    """Compute the sums over these rows from which the metrics are computed.
 
     Args:
         prediction: Of at least one row.
@@ -74,7 +74,7 @@ def sums_over(prediction: Prediction, y: ArrayLike, metrics: Sequence[Metric] = 
 
 
 def add_sums(task: str, each: Iterable[Mapping[str, Any]], metrics: Sequence[Metric] = BUILT_IN) -> Sums:
-    """The sums over everybody's rows, merged in the order given.
+    """Merge the sums of several clients, in the order given.
 
     Args:
         task: ``"classification"`` or ``"regression"``.
@@ -110,7 +110,7 @@ def metrics_of(sums: Mapping[str, Any], target_scale: float = 1.0, metrics: Sequ
 
 
 def implausible_sums(sums: Mapping[str, Any], metrics: Sequence[Metric] = BUILT_IN) -> str:
-    """Why these cannot be the sums over anybody's rows; empty where they can.
+    """Explain why no rows could produce these sums; the text is empty if some could.
 
     Args:
         sums: What a client sent; names and shapes are as ``sum_shapes`` has them.

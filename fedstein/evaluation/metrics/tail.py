@@ -1,4 +1,4 @@
-"""The tail of a run: what its last quarter amounts to, steadier than its last round."""
+"""The tail of a run: means over its last quarter, which vary less than the metrics of the last round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def evaluated(line: Mapping[str, Any], names: Sequence[str] = NAMES) -> bool:
 
 
 def tail(rounds: Sequence[Mapping[str, Any]], names: Sequence[str] = NAMES) -> dict[str, Metrics]:
-    """What the last quarter of a run amounts to.
+    """Compute the mean and the standard deviation of metrics over the last quarter of a run.
 
     Args:
         rounds: The lines of rounds.jsonl.

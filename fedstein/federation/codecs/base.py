@@ -14,7 +14,7 @@ Layout = tuple[tuple[int, int], ...]
 
 
 class MessageInfo(NamedTuple):
-    """What a codec may know of a message besides its arrays. Both ends know it, so it never travels.
+    """Facts about a message that a codec may use besides its arrays. Both ends know them, so they are never sent.
 
     Attributes:
         kind: ``"broadcast"``, ``"report"``, ``"assignment"`` or ``"update"``.

@@ -1,4 +1,4 @@
-"""Eight bits for scores, four for particles and precisions: what a site is most sensitive to gets most of the bits.
+"""Eight bits for scores, and four for particles and precisions. Sites are most sensitive to errors in scores.
 
 The particles follow the score of the sites, so an error in it moves them. A precision says how the score changes on the
 way from the point where the site was expanded, and the error in a move is averaged away by the next trainings.

@@ -170,7 +170,7 @@ def _decode(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> Any:
 
 
 def _seed(name: str, info: MessageInfo) -> np.ndarray:
-    """What the dither of an array is drawn from; both ends know it."""
+    """Return the seed of an array's dither, which both ends know."""
     return np.array([info.seed, zlib.crc32(f"{info.kind}/{name}".encode()), info.round, info.client + 1], np.uint32)
 
 

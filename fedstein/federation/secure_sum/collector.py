@@ -1,4 +1,4 @@
-"""What the server does in a secure sum: from masked inputs and shares to the sum, and to nothing else."""
+"""The server's part of a secure sum: it computes the sum, and nothing else, from masked inputs and shares."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a client does in a secure sum: four phases, each a pure function from a state to a state and a message.
+"""The client's part of a secure sum: four phases, each a pure function from a state to a state and a message.
 
     keys      two fresh key pairs; their public halves are sent
     shares    a fresh seed b; shares of b and of the mask key go to everybody, sealed
     masked    x + mask(b) + sum over v > u of mask(s_uv) - sum over v < u of mask(s_uv)
     unmasked  for those whose masked input the server has: the share of their b; for the others: the share of their mask
-              key. Never both of one client, which together would lay its input open.
+              key. Never both of one client: together they would reveal its input.
 
 A state is plain data, so that a client can be killed between phases and go on. A phase that comes again with the same
 request gives the same message; with another request it is refused.

@@ -103,7 +103,7 @@ class Command:
                 raise
 
     def logs(self, run: int) -> str:
-        """What the server process of the run has printed. Flower keeps it at the link, not in a log file."""
+        """Return what the server process of the run has printed. Flower keeps it at the link, not in a log file."""
         return self.flwr("log", str(run), CONNECTION, "--show")
 
     def register(self, public_key: Path, name: str | None = None) -> None:

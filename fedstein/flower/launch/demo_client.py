@@ -1,4 +1,4 @@
-"""``flwr-clientapp`` without what only a SuperNode needs; run as a program.
+"""``flwr-clientapp`` without the imports that only a SuperNode needs. This module is run as a program.
 
 Flower 1.41 starts this program anew for every message, and imports the SuperNode's database and web server with it:
 more than half of its start. On one machine with several nodes that is most of a round.

@@ -1,4 +1,4 @@
-"""What a fleet of processes knows of its link and its nodes, and how a start can fail."""
+"""Types of a fleet of processes: the files of its link, its nodes, and the errors of a failed start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs in process groups of their own, with a log each. None outlives the process that started it."""
+"""Programs in process groups of their own, each with a log. No program outlives the process that started it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Program:
         return self.process.poll() is None
 
     def output(self) -> str:
-        """What this start has written so far."""
+        """Return what the program has written to its log since it was last started."""
         with self.log.open("rb") as file:
             file.seek(self.start)
             return file.read().decode(errors="replace")

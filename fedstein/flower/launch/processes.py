@@ -319,7 +319,7 @@ class Fleet:
         self.command.stop(run)
 
     def logs(self, run: int) -> str:
-        """What the server process of the run has printed."""
+        """Return what the server process of the run has printed."""
         return self.command.logs(run)
 
     def apps(self, name: str) -> list[int]:
@@ -344,7 +344,7 @@ class Fleet:
         return [one.group for name, one in self._programs.items() if not names or name in names]
 
     def log(self, name: str) -> str:
-        """What the program has written, over all its starts."""
+        """Return what the program has written to its log, over all its starts."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def log_tail(self, name: str, lines: int = 8) -> str:

@@ -1,4 +1,4 @@
-"""What a node says about the columns of its file before it is known how they are coded: names, counts and sums."""
+"""The node's reply about the columns of its file, before the server decides their coding: names, counts and sums."""
 
 from __future__ import annotations
 

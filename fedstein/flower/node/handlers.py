@@ -1,6 +1,6 @@
-"""What a node does with a request: load its rows, bring its site in line with the server's, compute, reply.
+"""Handling of requests on a node: load the rows, bring the site in line with the server's, compute, and reply.
 
-Nothing here knows Flower. Whatever a node needs between requests is in its state folder, because every request may be
+This module does not use Flower. State between requests is kept in the node's state folder, because every request may be
 handled by a new process.
 """
 
@@ -177,7 +177,7 @@ def set_up(request: Envelope, store: Store) -> Arrays:
 
 
 def prepare(request: Envelope, config: Config, node: Node, store: Store) -> tuple[ClientProgram, Rows]:
-    """What this client computes, and its rows. See ``set_up`` and ``load_rows`` for what can be wrong."""
+    """Return the client's program and rows. ``set_up`` and ``load_rows`` describe the errors."""
     setup = set_up(request, store)
     rows = load_rows(config, node, setup)
     basis = {name: setup[name] for name in BASIS if name in setup}
@@ -204,7 +204,7 @@ def brought_in_line(request: Envelope, store: Store, program: ClientProgram) -> 
 
 
 def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Who is there, and whether its rows fit. While columns must still be counted, only that they can be is checked.
+    """Introduce the node and check its rows. While columns are still to be counted, check only that they can be.
 
     A node that plays several clients introduces all of them.
     """
@@ -223,7 +223,7 @@ def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def introduce(config: Config, node: Node) -> Head:
-    """What the greeting of one of several clients would be answered with."""
+    """Return the answer to a greeting for one of several clients of this node."""
     rows = load_rows(config, node, {}, anew=True)
     build_model(config, rows.inputs, rows.classes, rows.task)
     return {"name": node.name, "rows": len(rows.share.x), "plays": node.partition, "data": rows.checksum}
@@ -284,7 +284,7 @@ def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """What the particles' predictions of this node's held-out rows come to: counts and sums."""
+    """Evaluate the particles on this node's held-out rows; the reply has counts and sums."""
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
@@ -297,7 +297,7 @@ def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Array
 
 
 def for_passes(request: Envelope, config: Config, node: Node, what: str) -> tuple[ClientProgram, Rows, Arrays]:
-    """What answers a request of the passes that refine sites: the program, this node's rows, and what was received.
+    """Return what a request of the variational passes needs: the program, this node's rows, and the received arrays.
 
     Raises:
         InvalidMessage: The config of the run has no such passes.
@@ -311,7 +311,7 @@ def for_passes(request: Envelope, config: Config, node: Node, what: str) -> tupl
 
 
 def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This node's likelihood, expanded on average over q; only where the config of the run says so."""
+    """Expand this node's likelihood on average over q, if the config of the run asks for it."""
     program, rows, received = for_passes(request, config, node, "expansions")
     dim = program.model.dim
     check_arrays(received, {"mean": ((dim,), "float32"), "covariance": ((dim * (dim + 1) // 2,), "float32")})
@@ -319,7 +319,7 @@ def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]
 
 
 def expand_nodes(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This node's likelihood, expanded over several q; only where the config of the run says so."""
+    """Expand this node's likelihood over several q, if the config of the run asks for it."""
     program, rows, received = for_passes(request, config, node, "expansions")
     dim = program.model.dim
     count = len(received["means"]) if np.ndim(received.get("means", 0)) else 1
@@ -329,14 +329,14 @@ def expand_nodes(request: Envelope, config: Config, node: Node) -> tuple[Head, A
 
 
 def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This node's log-likelihood at points; only where the config of the run says so."""
+    """Compute this node's log-likelihood at points, if the config of the run asks for it."""
     program, rows, received = for_passes(request, config, node, "log-likelihoods")
     check_arrays(received, shapes_of(program.model, received))
     return {}, plain(program.weigh(received, program.shard(rows.share.x, rows.share.y)))
 
 
 def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """One phase of a secure sum of what ``scale``, ``sums`` or ``evaluate`` would send."""
+    """Answer one phase of a secure sum over the arrays that ``scale``, ``sums`` or ``evaluate`` would send."""
     of = value(request.head, "of", str)
     if not sums_are_secure(config) or of not in summed_by(config):
         raise InvalidMessage(f"the run's config asks for no secure sum of {of!r:.40}")

@@ -1,4 +1,4 @@
-"""Replies that reach the link although the connection is cut while they are sent.
+"""Sending replies so that they reach the link even if the connection is cut while they are sent.
 
 Flower's SuperNode sends a reply's head and then its objects. Two cuts lose the objects, and the server then waits for
 minutes for a reply that was announced and never becomes complete:

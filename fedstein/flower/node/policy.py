@@ -1,8 +1,8 @@
-"""A node's policy: what its operator lets a server ask for. A request beyond it is refused before any row is read.
+"""A node's policy: the requests that its operator allows. The node refuses any other request before it reads a row.
 
 A policy is a TOML file beside the node. ``fedstein node policy`` writes one from a config that was agreed on. Every
-list names what is allowed, and ``"*"`` allows everything; a list that is missing is a mistake, so that nothing is
-allowed by forgetting it. A node without a policy file still allows nothing but the columns that its node config names.
+list names what is allowed, and ``"*"`` allows everything. A missing list is an error, so that an operator cannot allow
+anything by forgetting it. A node without a policy file still allows only the columns that its node config names.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PrivacyDemand(Settings):
 
 
 class Policy(Settings):
-    """What a server may ask for. The names are those of the config; docs/deploy.md explains each key."""
+    """The requests that a server may make. The names are those of the config; docs/deploy.md explains each key."""
 
     targets: list[str]
     features: list[str]

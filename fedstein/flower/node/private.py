@@ -1,4 +1,4 @@
-"""A node in private runs: its own secret, ledger and budget, and a greeting that says nothing of its rows."""
+"""A node in private runs: its secret, its ledger, its budget, and a greeting that reveals nothing about its rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN = -1  # the number of rows, where it is not public
 
 
 def refuse_unprotected(kind: str, config: Config, node: Node) -> None:
-    """The gate: what is not protected is not answered, before a row is read.
+    """Refuse, before any row is read, a request whose answer would not be protected.
 
     Args:
         kind: The kind of the request.

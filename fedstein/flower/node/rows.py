@@ -148,7 +148,7 @@ def _listed(settings: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def policy_of(node: Node) -> Policy | None:
-    """What the node's operator allows. A policy file is read anew for every request, so that a change counts at once.
+    """Return the policy of the node. A policy file is read for every request, so that a change takes effect at once.
 
     Args:
         node: The node config.
@@ -312,7 +312,7 @@ def read_own(config: Config, path: str) -> Raw:
 
 
 def expected_rows(config: Config) -> Expectation:
-    """What the file of every node must have.
+    """Return the columns that the file of every node must have.
 
     Raises:
         InputError: The config contradicts itself.

@@ -1,4 +1,4 @@
-"""A node's part in secure sums: what would be sent as it is leaves the node only under masks.
+"""A node's part in secure sums: the node sends its summands only with masks.
 
 The state of the session, private keys included, is in the node's state folder, so that a node that is killed in any
 phase goes on. A new session of the run replaces the last one.
@@ -124,7 +124,7 @@ def _file(store: Store) -> Path:
 
 
 def read_sealed(arrays: Mapping[str, np.ndarray]) -> dict[int, bytes]:
-    """What the others have sent to this node."""
+    """Return the sealed shares that the other clients have sent to this node."""
     order = clients_of(arrays, "senders")
     found = arrays.get("shares")
     if found is None or found.dtype != np.uint8 or found.shape != (len(order), SEALED_BYTES):

@@ -35,7 +35,7 @@ class OutOfSync(FedsteinError):
 
 
 class Kept(NamedTuple):
-    """One file: what was computed in a round, from what, and the receipt that the server got for it."""
+    """The content of one file: the result of a round, a digest of its input, and the receipt that the server got."""
 
     round: int
     receipt: str
@@ -89,7 +89,7 @@ class Store:
         raise OutOfSync(f"the server accepted another site than this node has: here is {have}")
 
     def pending(self) -> Kept | None:
-        """What was computed last and may not have been accepted yet; None where there is nothing."""
+        """Return the last update, which the server may not have accepted yet; None if there is none."""
         return self.read(self.pending_file)
 
     def write_pending(self, kept: Kept) -> None:

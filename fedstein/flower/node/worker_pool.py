@@ -73,7 +73,7 @@ class WorkerPool:
 
 
 def setting_of(config: str) -> Setting:
-    """What a process fixes when JAX starts: threads, precision and device.
+    """Return the settings that a process fixes when JAX starts: threads, precision and device.
 
     Args:
         config: The server's config as TOML. One that cannot be read gives the defaults; the handler says what is wrong.

@@ -1,4 +1,4 @@
-"""Categories, and what takes the place of missing values, from the nodes' own counts and sums, before round 1."""
+"""Finding the categories, and the values that replace missing ones, from the nodes' counts and sums before round 1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Counts = dict[str, ColumnCounts]
 
 
 class Found(NamedTuple):
-    """What the nodes' counts decide: keys of ``[data]``, and how many clients were there."""
+    """The result of the nodes' counts: keys of ``[data]``, and the number of clients that answered."""
 
     keys: dict[str, Any]
     clients: int

@@ -248,7 +248,7 @@ class FlowerEngine:
 
 
 class Form(NamedTuple):
-    """What a reply of one kind must look like: as it travels, as the codec wrote it, as the server computes from it.
+    """The required form of a reply of one kind: as it is sent, as the codec wrote it, and as the server decodes it.
 
     The first two differ where messages are packed.
     """
@@ -293,7 +293,7 @@ def _example(program: ClientProgram, inputs: int) -> Shard:
 
 
 def report_form(program: ClientProgram, inputs: int) -> Form:
-    """What a report must look like. It is found by tracing the report, not by running it.
+    """Return the required form of a report. It is found by tracing the report function, without running it.
 
     Args:
         program: What clients compute.
@@ -321,7 +321,7 @@ def report_form(program: ClientProgram, inputs: int) -> Form:
 
 
 def update_form(program: ClientProgram, inputs: int) -> Form:
-    """What an update must look like.
+    """Return the required form of an update.
 
     Args:
         program: What clients compute.

@@ -1,6 +1,7 @@
-"""What happened on the way: who joined, who was missing, what was sent again. One line each in ``events.jsonl``.
+"""The log ``events.jsonl``: one line for each event, such as a client that joined, a missing reply or a repetition.
 
-While somebody is asked, ``asking.json`` says who, for what and since when; it is there for whoever watches the run.
+While the server waits for replies, ``asking.json`` says which clients it has asked, for what and since when. The page
+of ``fedstein ui`` shows it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Events:
         self.say(f"fedstein: round {number}: {event}{who}{rest}" if number else f"fedstein: {event}{who}{rest}")
 
     def asking(self, kind: str, number: int, clients: Iterable[int], begin: bool = False) -> None:
-        """Say who is asked now. It is news for people who watch and nothing that a run needs, so it never fails.
+        """Write who is asked now. Only people who watch the run read it, so a failure to write is ignored.
 
         Args:
             kind: What they are asked for, such as ``"ask"`` (for a report) or ``"train"``.

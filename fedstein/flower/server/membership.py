@@ -187,11 +187,11 @@ class Membership:
             self._admit(Greeting(node, request, began), Envelope(head, {}))
 
     def memory(self) -> dict[str, Any]:
-        """What must be known again after a resume, as plain JSON: the clients' ids and the checksums of their rows."""
+        """Return the state that a resumed run needs, as plain JSON: the clients' ids and checksums of their rows."""
         return {"names": dict(self.names), "data": dict(self.checksums)}
 
     def recall(self, memory: dict[str, Any]) -> None:
-        """Take up what ``memory`` gave before a resume."""
+        """Restore the state that ``memory`` returned before a resume."""
         self.names.update({str(k): int(v) for k, v in memory.get("names", {}).items()})
         self.checksums.update({str(k): str(v) for k, v in memory.get("data", {}).items()})
 

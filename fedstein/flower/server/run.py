@@ -249,7 +249,7 @@ def about_means(total: Arrays, again: Arrays) -> Arrays:
 
 
 def scaling_arrays(dataset: data.Dataset) -> Arrays:
-    """What a node needs to scale its own rows."""
+    """Return the arrays that a node needs to scale its rows."""
     target = np.array([dataset.target_mean, dataset.target_scale])
     return {"mean": dataset.mean, "scale": dataset.scale, "target": target}
 

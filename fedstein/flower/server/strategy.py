@@ -197,7 +197,7 @@ class FedStein(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing to send: a round evaluates where ``evaluate.where`` says, and its metrics are with its record."""
+        """Send nothing: a round evaluates where ``evaluate.where`` says, and its record has the metrics."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -206,7 +206,7 @@ class FedStein(Strategy):
         return MetricRecord({name: float(value) for name, value in found.items() if value is not None}) or None
 
     def summary(self) -> None:
-        """What will run, in Flower's log."""
+        """Write a description of the run to Flower's log."""
         chosen = self.config
         log(INFO, "\t├──> Model: %s, particles: %s", chosen.model.kind, chosen.algorithm.particles)
         log(INFO, "\t└──> Sites: %s, selection: %s", chosen.sites.kind, chosen.selection.kind)

@@ -188,7 +188,7 @@ class PatientGrid(Grid):
 
 
 class DeliveryFailure(NamedTuple):
-    """Why there is no reply that can be read: it was lost, or it is malformed."""
+    """The reason why there is no readable reply: it was lost, or it is malformed."""
 
     reason: str
     lost: bool  # the node was not there or failed; else it sent something that cannot be read
