@@ -1,8 +1,9 @@
-"""Anderson acceleration of a fixed point of sites: the next sites are a combination of the last answers.
+"""Anderson acceleration of the fixed-point iteration of sites: the next sites combine the last few answers.
 
-Sites t go to expansions F(t) and should come to rest at F(t) = t. From the last few residuals F(t_j) - t_j, summed over
-clients, take the combination sum_j a_j (F(t_j) - t_j), sum_j a_j = 1, that is smallest, and go on at sum_j a_j F(t_j)
-(Anderson 1965; Walker and Ni 2011). Residuals are measured as the posterior would move, in its standard deviations.
+A pass maps sites t to expansions F(t), and the fixed point is F(t) = t. From the last few residuals F(t_j) - t_j,
+summed over clients, take the combination sum_j a_j (F(t_j) - t_j), sum_j a_j = 1, that is smallest, and go on at sum_j
+a_j F(t_j) (Anderson 1965; Walker and Ni 2011). Residuals are measured as the posterior would move, in its standard
+deviations.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def positive(total: GaussianSite) -> bool:
 
 
 def _move(residual: GaussianSite, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """How the posterior would move, in coordinates in which it is round: the mean, and the covariance."""
+    """Compute how the posterior would move, in coordinates in which its covariance is the identity."""
     values, axes = np.linalg.eigh(0.5 * (covariance + covariance.T))
     root = axes * np.sqrt(np.maximum(values, 0.0))
     shift = root.T @ (residual.eta - residual.precision @ mean)

@@ -1,6 +1,6 @@
 """p0(theta) exp(eta . theta - theta' Lambda theta / 2): how it is sampled, which the form of the prior decides.
 
-**As it is.** NUTS moves theta itself, in coordinates that the Laplace approximation makes round.
+**Directly.** NUTS moves theta itself, in coordinates in which the Laplace approximation is a standard normal.
 
 **Collapsed**, where the prior of one block w is Gaussian given the rest h (``Model.gaussian_given``). As the sites are
 Gaussian too, so is w given h,
@@ -33,7 +33,7 @@ class Sums(NamedTuple):
 
 
 def prior_given(model: Model) -> GaussianGiven | None:
-    """What the model says about its prior; a prior that is Gaussian as a whole says so by its linear score."""
+    """Return the Gaussian form of the prior. A prior that is Gaussian as a whole is recognised by its linear score."""
     if model.gaussian_given is None and model.linear_prior_score is not None and len(model.widths) == 1:
         scale = -model.linear_prior_score
         return GaussianGiven(0, lambda blocks: jnp.full((blocks[0].shape[0], 1), scale, blocks[0].dtype))

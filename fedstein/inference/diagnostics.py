@@ -1,7 +1,8 @@
-"""What chains say about themselves: rank-normalised split R-hat, bulk ESS and E-BFMI (Vehtari et al. 2021).
+"""Diagnostics of Markov chains: rank-normalised split R-hat, bulk ESS and E-BFMI (Vehtari et al. 2021).
 
 Chains are split in halves, so that a drift within a chain counts as disagreement. Values are replaced by normal scores
-of their ranks over all chains, z = Phi^-1((rank - 3/8) / (S + 1/4)), so that heavy tails do no harm. NumPy alone.
+of their ranks over all chains, z = Phi^-1((rank - 3/8) / (S + 1/4)), so that heavy tails do no harm. It uses NumPy
+only.
 """
 
 from __future__ import annotations

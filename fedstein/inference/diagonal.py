@@ -1,4 +1,4 @@
-"""Diagonal Gaussians by their natural parameters, and the prior as such a Gaussian: what mean-field methods share.
+"""Diagonal Gaussians in natural parameters, and the prior as such a Gaussian. Mean-field methods share this code.
 
 A factor is exp(eta . theta - theta' diag(precision) theta / 2). The posterior of a mean-field method is the product
 of the prior's factor and one factor of each client:
@@ -103,7 +103,7 @@ def q_of(server: Arrays) -> tuple[np.ndarray, np.ndarray]:
 
 
 def assigned(server: Arrays) -> Arrays:
-    """What a client needs to train: mean and precision of q, and whether anybody has trained."""
+    """Return the input of training: mean and precision of q, and whether any client has trained yet."""
     dtype = server["origin"].dtype
     mean, precision = q_of(server)
     return {
@@ -191,7 +191,7 @@ def with_cavity(model: Model, site: Site) -> Site:
 
 
 def broadcast_of(server: Arrays, particles: Array, tilted: bool) -> Arrays:
-    """What candidates need for their reports: draws of q, and q itself where they report on their tilted targets."""
+    """Return the input of reports: draws of q, and q itself if candidates report on their tilted targets."""
     found = {"particles": particles}
     if tilted:
         dtype, (mean, precision) = server["origin"].dtype, q_of(server)

@@ -13,7 +13,8 @@ would expect, which may lie outside the likelihood's support).
 
 Every Lambda_k is positive semi-definite: by itself where log p is concave in u, and otherwise because negative
 eigenvalues of the sum over rows are set to zero. eta_k is computed with the Lambda_k that is sent, so that the site's
-score at m is E_q[d log p] whatever was cut off. All of it is float64, whatever the precision of the shard.
+score at m is E_q[d log p] even if eigenvalues were cut off. All computations use float64, whatever the shard's
+precision.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def _checked(model: Model, gradient: np.ndarray, curved: np.ndarray, mean: np.nd
 
 
 def row_gradients(model: Model, rows: int, draws: int = DRAWN) -> int:
-    """What an expansion costs, in gradients of one row.
+    """Return the cost of an expansion, in gradients of one row.
 
     Args:
         model: The model.

@@ -1,10 +1,10 @@
-"""Importance weights: how far draws are from the posterior that they stand for, and what mends them.
+"""Importance weights, which measure and correct the difference between draws and the posterior that they represent.
 
 Draws theta_s of a proposal q stand for the posterior p when they are weighted by w_s = p(theta_s) / q(theta_s). Clients
 know their likelihoods exactly, so a sum of one number a draw and client gives log w_s up to a constant. The largest
 weights are smoothed (Pareto smoothed importance sampling, Vehtari et al. 2024): their logarithms are replaced by the
 expected order statistics of a generalised Pareto distribution that is fitted to them. Its shape k says what to expect:
-up to .7 weighted averages are reliable, beyond that q misses a part of p that matters. NumPy alone.
+up to .7 weighted averages are reliable, beyond that q misses a part of p that matters. This module uses NumPy only.
 """
 
 from __future__ import annotations

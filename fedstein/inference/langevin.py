@@ -1,4 +1,4 @@
-"""Chains at the server: their states, the latest of them that predictions use, and the noise of a Langevin step."""
+"""Markov chains at the server: their states, the latest states for predictions, and the noise of a Langevin step."""
 
 from __future__ import annotations
 

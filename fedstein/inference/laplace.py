@@ -1,4 +1,4 @@
-"""The frame that NUTS starts in: the mode of what is to be sampled and the curvature there, made round.
+"""The coordinates in which NUTS starts: centred at the mode and scaled by the curvature there.
 
 Newton's method with the Hessian's eigenvalues by their absolute values, so that it climbs where the density is not
 log-concave, and with steps halved until they gain. It always gives a frame: where there is no mode, or where the

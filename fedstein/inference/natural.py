@@ -102,7 +102,7 @@ def read_site(arrays: Mapping[str, Any], mean: np.ndarray) -> GaussianSite:
 
 
 def implausible_site(arrays: Mapping[str, Any]) -> str:
-    """What is wrong with the message of a site of the right shapes; empty where nothing is."""
+    """Describe what is wrong with the message of a site that has the right shapes; empty if nothing is wrong."""
     if not all(np.isfinite(array).all() for array in arrays.values()):
         return "the expansion holds numbers that are not finite (NaN or infinity)"
     dim = len(arrays["gradient"])
@@ -141,7 +141,7 @@ def read_nodes(arrays: Mapping[str, Any], means: np.ndarray) -> list[tuple[Gauss
 
 
 def implausible_nodes(arrays: Mapping[str, Any]) -> str:
-    """What is wrong with the message of several expansions of the right shapes; empty where nothing is."""
+    """Describe what is wrong with a message of several expansions of the right shapes; empty if nothing is wrong."""
     if not np.isfinite(arrays["value"]).all():
         return "an average log-likelihood is not finite (NaN or infinity)"
     parts = zip(arrays["gradient"], arrays["precision"], strict=True)

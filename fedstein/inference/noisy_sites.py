@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What the releases say together: the averaged gradients, where they were taken, and the variance of the noise."""
+    """All releases combined: the averaged gradients, the points at which they were taken, and the noise variance."""
 
     gradient: np.ndarray
     groups: list[Group]

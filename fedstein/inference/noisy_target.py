@@ -1,4 +1,4 @@
-"""What the server knows of a client's target in a private run: computed from noisy releases, without asking anybody.
+"""The server's estimate of a client's target in a private run, computed from noisy releases without asking any client.
 
 Client k's releases (``fedstein.inference.noisy_sites``, whose notation this is) give the server an estimate of the
 client's score at every theta, and the client's noisy site t_k, expanded at the posterior mean m:

@@ -1,4 +1,4 @@
-"""Points of theta as they travel to clients, which answer with their log-likelihood at each.
+"""Messages with points of theta, to which a client answers with its log-likelihood at each point.
 
 Where the prior is Gaussian given a few parameters h, a point is h and standard normal numbers: w = mu(h) + s R(h) z.
 The message has the values of h, the sites that mu and R follow from, and a seed; server and clients make z from it, by
@@ -163,7 +163,7 @@ def sums_of(points: np.ndarray) -> np.ndarray:
 
 
 def implausible_likelihoods(answer: Mapping[str, Any], points: np.ndarray) -> str:
-    """What is wrong with an answer of the right shapes; minus infinity is a likelihood of zero, and fine."""
+    """Describe what is wrong with an answer of the right shapes; minus infinity is allowed, as a likelihood of zero."""
     values, expected = answer["log_likelihood"], sums_of(points)
     if np.isnan(values).any() or np.isposinf(values).any():
         return "a log-likelihood is NaN or plus infinity"

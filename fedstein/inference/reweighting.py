@@ -1,4 +1,4 @@
-"""After the passes: draws from prior and sites, weighted by what the clients' exact likelihoods say at them.
+"""Weighting of draws after the passes: draws from prior and sites are weighted by the clients' exact likelihoods.
 
 The proposal q is the prior times the sites, a little wider (SCALE_TEMPERATURE, ``widening``) where the prior is
 Gaussian given one to three parameters, so that its tails cover the posterior's. The server says which draws
@@ -59,7 +59,7 @@ class NodePasses(NamedTuple):
 
 
 class NodesFound(NamedTuple):
-    """Sites at the nodes, how far each pass had to go, and how many answers were asked for and came."""
+    """Sites at the nodes, the remaining distance after each pass, and how many answers were requested and received."""
 
     sites: ScaleSites
     to_go: list[float]
@@ -132,7 +132,7 @@ def weigh_proposal(
 
 
 def poor(weighted: Weighted) -> bool:
-    """Whether better sites would pay: the tail of the weights is heavy, or most draws count for little."""
+    """Tell whether better sites are needed: the tail of the weights is heavy, or most draws have little weight."""
     return weighted.k > POOR_K or weighted.ess < POOR_SHARE * len(weighted.draws)
 
 

@@ -5,7 +5,7 @@ is NumPyro's. What it moves, theta or the part of theta that is not Gaussian giv
 decided in ``fedstein.inference.collapse``. It moves z with x = centre + root z, where centre and root are those of the
 Laplace approximation, and learns a dense mass matrix on top. Everything is float64, and the seed fixes every draw.
 
-Draws come with what they say about themselves, and are *trusted* only where that is sound (``trust.check``).
+Draws come with their diagnostics, and are *trusted* only if these are within the limits (``trust.check``).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PosteriorDraws:
         draws: Chains x draws x d, float64.
         mean: The posterior mean, d. Of conditional means where a block was drawn exactly: less noisy than the draws'.
         covariance: The posterior covariance, d x d, likewise.
-        diagnostics: What the chains say about themselves.
+        diagnostics: The diagnostics of the chains.
     """
 
     draws: np.ndarray
@@ -161,7 +161,7 @@ def sample_posterior(
 
 
 def check_sums(model: Model, eta: np.ndarray, precision: np.ndarray) -> None:
-    """Refuse sums that no density can be made of.
+    """Refuse sums that do not define a density.
 
     Raises:
         InputError: A shape is not the model's, or a number is not finite.
@@ -178,7 +178,7 @@ def check_sums(model: Model, eta: np.ndarray, precision: np.ndarray) -> None:
 def _walk(
     model: Model, ready: Prepared, sampler: Sampler, seed: int, start: np.ndarray | None, on_progress: OnProgress
 ) -> Trace:
-    """Run the chains on what has to be moved; nothing has to where the whole posterior is Gaussian."""
+    """Run the chains on the parameters that NUTS moves; there are none if the whole posterior is Gaussian."""
     shape = (sampler.chains, sampler.draws)
     index = parts_of(model).moved
     if not len(index):

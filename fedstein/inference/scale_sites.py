@@ -3,8 +3,8 @@
 Many priors have one number h, the logarithm of a precision, and are Gaussian in the weights w when h is known. Prior
 times Gaussian sites is then a mixture over h of Gaussians, and a grid over h gives its moments without sampling.
 
-One site for all h is too stiff where rows are few or nearly separable: with a small precision the weights are large and
-the likelihood is flat there, but a site that was expanded at the usual weights forbids them. So sites may be expanded
+One site for all h is wrong if rows are few or nearly separable: with a small precision the weights are large and
+the likelihood is flat there, but a site that was expanded at typical weights excludes them. So sites may be expanded
 at several nodes h_j, each on average over its own q_j = N(mu_j, V_j), the Gaussian of w given h_j. Between nodes
 natural parameters are interpolated linearly, which keeps them positive semi-definite. The density of h is
 
@@ -75,7 +75,7 @@ def has_scale(model: Model) -> bool:
 
 
 def can_have_nodes(model: Model) -> bool:
-    """Whether, besides, the likelihood depends on the Gaussian block alone."""
+    """Whether the prior has a scale and the likelihood depends on the Gaussian block alone."""
     form = prior_given(model)
     glm = model.glm
     return has_scale(model) and form is not None and glm is not None and glm.extra is None and glm.block == form.block

@@ -12,12 +12,12 @@ FLOOR = 0.02  # where the cosine ends: steps that still follow the data, but no 
 
 
 def constant(rounds: int) -> Schedule:
-    """The paper's: the same step in every round."""
+    """The paper's schedule: the same step in every round."""
     return lambda number: np.float32(1.0)
 
 
 def cosine(rounds: int) -> Schedule:
-    """From 1 in the first round down to ``FLOOR`` in the last, along half a cosine."""
+    """A schedule that falls from 1 in the first round to ``FLOOR`` in the last, along half a cosine."""
 
     def factor(number: int) -> np.float32:
         return np.float32(FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * (number - 1) / max(rounds - 1, 1))))

@@ -1,4 +1,4 @@
-"""Numbers to quote: mean, sd, median and a 90% interval of each parameter, with R-hat and ESS of chains."""
+"""Summaries to quote: mean, sd, median and a 90% interval of each parameter, with R-hat and ESS of chains."""
 
 from __future__ import annotations
 

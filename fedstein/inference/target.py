@@ -1,4 +1,4 @@
-"""The target: what a client can say about its rows at given particles.
+"""The target: the quantities that a client can compute from its rows at given particles.
 
 Selection schemes take a target and ask it for what their formula needs. Each quantity is computed only when it is asked
 for, inside the one compiled call of a report:
@@ -52,7 +52,7 @@ class TargetSpec(NamedTuple):
 
 
 class SharedTerms(NamedTuple):
-    """What the clients of one process share in a round. Fields that the scheme does not use are empty."""
+    """The terms that the clients of one process share in a round. Fields that the scheme does not use are empty."""
 
     blocks: Blocks  # the particles
     offset: Blocks = ()  # the particles relative to their mean
@@ -77,7 +77,7 @@ class SharedTarget:
         return centred(self.blocks)
 
     def terms(self, uses: tuple[str, ...]) -> SharedTerms:
-        """What the targets of the single clients need of this one.
+        """Return the terms that the clients' own targets take from this one.
 
         Args:
             uses: The quantities that the scheme declares.

@@ -1,4 +1,4 @@
-"""Whether draws are to be trusted: diagnostics held against the usual limits, with a sentence for each breach."""
+"""Tests of whether draws can be trusted: diagnostics against the usual limits, with a sentence for each failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EBFMI = 0.3  # at least
 
 
 class Trace(NamedTuple):
-    """What NUTS leaves behind: the values that are kept, chains x draws x parameters, and of every iteration after the
+    """The output of NUTS: the values that are kept, chains x draws x parameters, and of every iteration after the
     warm-up, chains x iterations, whether it diverged, its energy, its acceptance probability and its leapfrog steps.
     """
 
@@ -30,7 +30,7 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True)
 class DrawDiagnostics:
-    """What the chains say about themselves.
+    """The diagnostics of chains.
 
     Attributes:
         rhat: Rank-normalised split R-hat of each parameter.
@@ -81,7 +81,7 @@ def diagnose(draws: np.ndarray, trace: Trace, seconds: float) -> DrawDiagnostics
 
 
 def weights_diagnostics(weighted: Weighted) -> DrawDiagnostics:
-    """What weighted draws say about themselves: no chain has made them, and all parameters share the weights' ESS.
+    """Make the diagnostics of weighted draws, which come from no chain: all parameters have the ESS of the weights.
 
     Args:
         weighted: The draws.
@@ -102,7 +102,7 @@ def weights_diagnostics(weighted: Weighted) -> DrawDiagnostics:
 def check(
     chains: int, iterations: int, finite: bool, r: np.ndarray, size: np.ndarray, divergences: int, fractions: np.ndarray
 ) -> list[str]:
-    """Why draws are not to be trusted, a sentence for each reason; NaN counts as a reason."""
+    """Return a sentence for each reason not to trust the draws; NaN counts as a reason."""
     if not finite:
         return ["Some draws are not finite numbers; the prior times the sites may not be a proper density."]
     problems = []

@@ -1,15 +1,15 @@
 """Variational sites: passes over clients until every site is the average expansion over the posterior itself.
 
 Each pass the server takes the moments q = N(m, V) of the prior times the sites, asks clients for their expansions over
-q (``expansion.expand``), and moves the sites: to the combination of the last answers that leaves least to go
+q (``expansion.expand``), and moves the sites: to the combination of the last answers with the smallest residual
 (``anderson``), or by a damped step where that is not safe. At the fixed point a site does what the client's likelihood
 does on average where the posterior is; the prior is exact throughout.
 
-A client is asked when its *innovation*, how far its expansion over the q of now is from its site, may exceed a
-threshold. The server cannot know the change without asking, so it estimates it: the difference of the client's last two
-expansions, divided by the distance that q moved between them, times the distance that q has moved since. The estimate
-is good for small moves of q; after larger ones every client is asked. A client whose site is already right is not
-asked again; its last answer stands for a new one. The passes end when the natural parameters have less than
+A client is asked when its *innovation*, the distance between its expansion over the current q and its site, may exceed
+a threshold. The server cannot know the change without asking, so it estimates it: the difference of the client's last
+two expansions, divided by the distance that q moved between them, times the distance that q has moved since. The
+estimate is good for small moves of q; after larger ones every client is asked. A client whose site is already right is
+not asked again; its last answer stands for a new one. The passes end when the natural parameters have less than
 ``tolerance`` posterior sds to go, in a pass in which every client was asked.
 
 Where the prior is Gaussian given one to three parameters (``scale_sites``, ``hyper_grid``), the moments of prior and
@@ -94,7 +94,7 @@ class RefinedSites(NamedTuple):
 
 @dataclass(frozen=True)
 class Refined:
-    """What refining leaves behind.
+    """The result of refining sites.
 
     Attributes:
         sites: Every client's site.
@@ -125,7 +125,7 @@ def message_bytes(dim: int, number: int = NUMBER) -> int:
 
 @dataclass
 class _Client:
-    """What the server knows of one client."""
+    """The server's state of one client during the passes."""
 
     site: GaussianSite
     fresh: GaussianSite | None = None  # the expansion of its last answer
@@ -138,14 +138,14 @@ class _Client:
         return math.inf if self.asked_at is None else moments_distance(*self.asked_at, mean, covariance)
 
     def expected(self, mean: np.ndarray, covariance: np.ndarray) -> float:
-        """The innovation that an answer would about bring."""
+        """The expected innovation: how much the next answer would probably change the site."""
         moved = self.moved(mean, covariance)
         if moved > NEAR:
             return math.inf
         return self.sensitivity * moved if moved else 0.0
 
     def answer(self, fresh: GaussianSite, mean: np.ndarray, covariance: np.ndarray) -> None:
-        """Take an expansion in, and learn from it how much such expansions depend on q."""
+        """Store an expansion, and update the estimate of how much expansions depend on q."""
         moved = self.moved(mean, covariance)
         if self.fresh is not None and 0 < moved < math.inf:
             self.sensitivity = natural_distance(self.fresh, fresh, mean, covariance) / moved
@@ -153,7 +153,7 @@ class _Client:
 
     @property
     def said(self) -> GaussianSite:
-        """The last answer; the site itself where there was none."""
+        """The last answer, or the site itself if there was none."""
         return self.fresh if self.fresh is not None else self.site
 
     def damped(self, site: GaussianSite, answer: GaussianSite, damping: float) -> None:

@@ -196,7 +196,7 @@ class ModelSettings(Settings):
 
 
 class ModelTraits(NamedTuple):
-    """What the table of defaults needs to know of a model."""
+    """The facts about a model that the table of defaults uses."""
 
     step_size: float = 0.01  # with the paper's sites, as in the authors' code
     epsilon: float = 1e-6  # the guard against division by zero in the optimiser
@@ -219,7 +219,7 @@ class ModelKind(NamedTuple):
         task: ``"classification"`` or ``"regression"``.
         settings: The settings class, a subclass of ``ModelSettings``.
         build: Makes the model from the number of features, the number of classes (0 for regression) and the settings.
-        traits: What the table of defaults needs to know.
+        traits: The facts that the table of defaults uses.
         classes: The number of classes that the model needs; None where any number will do.
     """
 

@@ -1,4 +1,4 @@
-"""A statistician's own model: functions of one parameter vector, batched over particles here."""
+"""Models from a user's own functions of one parameter vector, which are batched over particles here."""
 
 from __future__ import annotations
 

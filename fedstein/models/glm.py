@@ -1,4 +1,4 @@
-"""What the regressions share: coefficients with their prior, a noise or dispersion parameter, and where they start.
+"""Code that the regressions share: coefficients with their prior, a noise or dispersion parameter, initial particles.
 
 The coefficients of a predictor are one block, the weights first and the intercept last; ``with_intercept`` appends the
 column of ones that multiplies it. Their prior is

@@ -1,4 +1,4 @@
-"""Rows that are images or sequences: users may pass them in the shape that the network sees."""
+"""Conversion of rows that are images or sequences: users may pass them in the network's input shape."""
 
 from __future__ import annotations
 

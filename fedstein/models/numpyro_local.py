@@ -1,7 +1,7 @@
-"""NumPyro models with a latent variable u of every client's own, which stays with the client.
+"""NumPyro models in which every client has a latent variable u of its own, which stays with the client.
 
 The function is that of one client: it samples u once, beside the variables that all clients share, and sees the rows of
-that client alone. What the client says about the shared theta is the marginal likelihood of all its rows together,
+that client alone. The client's likelihood of the shared theta is the marginal likelihood of all its rows together,
 
     log p_k(theta) = log integral prod_i p(y_i | x_i, theta, u) p(u | theta) du,
 

@@ -1,4 +1,4 @@
-"""What a trace of a NumPyro function tells: latent variables, prior, and the distribution of the observed rows."""
+"""Reading a trace of a NumPyro function: latent variables, prior, and the distribution of the observed rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Likelihoods of a network's outputs f(x): what a row's outputs say about its target.
+"""Likelihoods of a network's outputs f(x).
 
 | name | outputs a row | y given f | expected curvature in f |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""Models in pickles: built-in ones are built again from their settings, a model of the user's own goes along."""
+"""Pickling of models: a built-in model is stored as its settings and built again; a custom model is pickled itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedstein.models.base import Model
 
 
 class BuiltIn(NamedTuple):
-    """What it takes to build a model again, beside its settings."""
+    """The facts that are needed, beside the settings, to build a model again."""
 
     features: int
     classes: int
@@ -19,7 +19,7 @@ class BuiltIn(NamedTuple):
 
 
 def packed_model(model: Model, own: bool) -> BuiltIn | Model:
-    """What a pickle holds in place of a model.
+    """Return the object that a pickle holds in place of a model.
 
     Args:
         model: The model.

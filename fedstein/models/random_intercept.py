@@ -5,7 +5,7 @@ Client k has an effect u_k of its own. It stays with the client; the federation 
     u_k ~ N(0, tau^2),   y_i | u_k ~ Bernoulli(sigmoid(w . x_i + b + u_k))   or   N(w . x_i + b + u_k, 1 / gamma),
     tau ~ half-normal(effect_sd),   w and b as in ``models.glm``.
 
-What a client says about theta is the marginal likelihood of all its rows together,
+The client's likelihood of theta is the marginal likelihood of all its rows together,
 
     log p_k(theta) = log integral prod_i p(y_i | x_i, u) N(u; 0, tau^2) du,
 

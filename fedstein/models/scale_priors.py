@@ -39,7 +39,7 @@ class ScalePrior(NamedTuple):
     scale: float = 1.0
 
     def check(self) -> ScalePrior:
-        """Refuse a prior that there is none of.
+        """Refuse an unknown kind of prior.
 
         Returns:
             The prior itself.

@@ -1,1 +1,1 @@
-"""What a run protects: the keys of ``[privacy]``."""
+"""Differentially private runs: settings, mechanism, accounting, ledgers, and the check of every message."""

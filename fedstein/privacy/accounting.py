@@ -1,4 +1,4 @@
-"""What Gaussian releases cost together, and how much noise a planned run needs.
+"""Privacy accounting: the total cost of Gaussian releases, and the noise that a planned run needs.
 
 A release of a sum with sensitivity D and Gaussian noise of standard deviation s D is mu-GDP with mu = 1 / s (Dong, Roth
 and Su 2022). Releases compose exactly, also where each query depends on earlier answers: mu^2 = sum_i mu_i^2. For one
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 
     @property
     def multipliers(self) -> list[float]:
-        """Those of all releases of a client."""
+        """The noise multipliers of all releases of a client."""
         return [self.moments, *[self.gradient] * self.visits]
 
 

@@ -1,7 +1,7 @@
-"""The gate of a private run: what leaves a client passes here, is accounted for, and nothing else leaves.
+"""The check that every message of a private run passes: a client sends only accounted releases and nothing else.
 
-``Guard.release`` adds the planned noise to a client's sums and writes them into its ledger first. ``refuse`` is what
-every other message of the protocol meets (``GATES`` names them all).
+``Guard.release`` adds the planned noise to a client's sums and writes them into its ledger first. ``refuse`` raises an
+error for every other message of the protocol (``GATES`` names them all).
 """
 
 from __future__ import annotations
@@ -147,6 +147,6 @@ class Guard:
 
 
 def label_of(run: str, client: int, visit: int, name: str, scale: float, values: Any) -> str:
-    """Everything that determines a release. Another sum or scale is another label, so no noise is used twice."""
+    """Return a label of everything that determines a release. A different sum has a different label and other noise."""
     exact = hashlib.sha256(np.ascontiguousarray(values, np.float64).tobytes()).hexdigest()
     return json.dumps([run, client, visit, name, float(scale).hex(), exact])

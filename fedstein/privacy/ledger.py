@@ -1,8 +1,9 @@
-"""What a client has released: one line a release, on disk before the release is sent.
+"""The ledger of a client: one line for each release, written to disk before the release is sent.
 
 The ledger belongs to the rows, not to a run: it counts over all runs and refuses what would go past its budget. A line
-is appended and synced before a release is handed out. A process that is killed before has sent nothing; one that is
-killed afterwards has spent, and the same release, which has the same id, can be sent again at no further cost.
+is appended and synced before a release is returned. A process that is killed before that has sent nothing. If it is
+killed afterwards, the budget is spent, and the same release, which has the same id, can be sent again at no further
+cost.
 """
 
 from __future__ import annotations

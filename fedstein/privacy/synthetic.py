@@ -1,4 +1,4 @@
-"""Rows that stand for the clients' rows: a Gaussian with the released second moments. Post-processing, so it is free.
+"""Synthetic rows in place of the clients' rows: Gaussian, with the released second moments. They cost no privacy.
 
 **Moments.** A released matrix is M + E with Gaussian noise of known size, s on the diagonal and s / sqrt(2) elsewhere.
 Its eigenvalues are spread out by the noise. The estimator of M that keeps the eigenvectors and is best in the Frobenius
@@ -10,7 +10,7 @@ norm for many dimensions moves each eigenvalue l_i to
 Where noise is all there is, it moves all eigenvalues to their mean; eigenvalues far above the noise stay.
 
 **Rows.** Points z with mean zero and unit covariance exactly, in antithetic pairs, become x = m + V^(1/2) z with the
-moments m and V that M says. Sums over these rows stand for sums over clients' rows. They reproduce M exactly, and hence
+moments m and V that M gives. Sums over these rows replace sums over clients' rows. They reproduce M exactly, and hence
 the curvature at zero coefficients; elsewhere they are right as far as linear predictors are about Gaussian.
 """
 

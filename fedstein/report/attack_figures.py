@@ -1,4 +1,4 @@
-"""Figures of attacks: how well a guesser does beside what epsilon allows, and images that were reconstructed."""
+"""Figures of attacks: the success of a guesser beside the bound that epsilon sets, and reconstructed images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accuracy against what was spent: rounds, trainings of clients, and bytes, one panel for each."""
+"""The figure of accuracy against cost: rounds, trainings of clients, and bytes, one panel for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUDGETS: dict[str, Callable[[Run], list[float]]] = {
 
 
 def draw_budgets(curves: Sequence[tuple[str, Sequence[Run]]]) -> dict[str, bytes]:
-    """Draw the figure. Each panel ends where the first of the curves has spent all it did.
+    """Draw the figure. Each panel ends at the smallest total cost of any curve.
 
     Args:
         curves: For each curve its name and the runs of its seeds.

@@ -1,4 +1,4 @@
-"""What methods, selection schemes and datasets are called in a paper, and which entries of references.bib they need."""
+"""Names of methods, selection schemes and datasets as a paper writes them, with their entries of references.bib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a single run for a paper: particles, uncertain rows, reports, scores by client, and what went wrong."""
+"""Figures of a single run for a paper: particles, uncertain rows, reports, scores by client, and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following run folders: files are read from where the last reading ended, and what is damaged is said, not raised."""
+"""Following run folders: each reading starts where the last one ended, and damage is reported instead of raised."""
 
 from __future__ import annotations
 
@@ -227,14 +227,14 @@ class FollowedRun:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Who is asked for what, and since when, as the server of a federation last said; empty if nobody is."""
+        """The clients that are asked now, for what and since when, from ``asking.json``; empty if none are."""
         found = self.files["asking.json"].value or {}
         sound = isinstance(found.get("clients"), list) and isinstance(found.get("kind"), str)
         return found if sound and isinstance(found.get("since"), (int, float)) else {}
 
     @property
     def problems(self) -> list[str]:
-        """What cannot be shown because a file is damaged or missing, and why."""
+        """Sentences about what cannot be shown, because a file is damaged or missing."""
         found = [file.problem for name, file in self.files.items() if file.problem and name != "asking.json"]
         if not self.config and not self.files["config.toml"].problem:
             found.append("config.toml is missing; the settings of the run are unknown.")
@@ -250,7 +250,7 @@ class FollowedRun:
 
     @property
     def remarks(self) -> list[str]:
-        """What a run that nobody runs has not finished, and how to go on."""
+        """Sentences about what a stopped run has not finished, and how to continue it."""
         if self.state not in (STOPPED, DAMAGED):
             return []
         found = []

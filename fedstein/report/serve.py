@@ -42,7 +42,7 @@ Channel: TypeAlias = Callable[..., Any]
 
 
 class Guard:
-    """Lets in who has the token, under a known host name. The check of names keeps other sites' pages out."""
+    """Admits requests with the token and a known host name. The check of the name keeps pages of other sites out."""
 
     def __init__(self, app: Any, token: str, hosts: tuple[str, ...]):
         self.app, self.token, self.hosts = app, token, hosts

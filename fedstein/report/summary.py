@@ -59,7 +59,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that a report shows. `metric` is the leading metric: accuracy, or rmse if no run has an accuracy."""
+    """The content of a report. `metric` is the leading metric: accuracy, or rmse if no run has an accuracy."""
 
     metric: str
     groups: tuple[GroupSummary, ...]

@@ -1,4 +1,4 @@
-"""The captions of figures of single runs: what one sees, and what the intervals are. Data and seed are added later."""
+"""Captions of figures of single runs: the content and the meaning of intervals. Data and seed are added later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def view_caption(name: str, run: dict[str, Any]) -> str:
-    """What one sees in a figure of ``VIEW_FIGURES``, and what its intervals are.
+    """Return the caption of a figure of ``VIEW_FIGURES``: its content, and the meaning of its intervals.
 
     Args:
         name: The name of the figure.

@@ -1,4 +1,4 @@
-"""What clients have spent: the ledgers of a run folder, of a node's state folder, or of a folder of ledgers."""
+"""The spent privacy budgets of clients, from the ledgers of a run folder, of a node, or of a folder of ledgers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def find_ledgers(folder: Path) -> list[Path]:
 
 
 def is_ledger(path: Path) -> bool:
-    """Whether a file is called as ledgers are."""
+    """Tell whether a file has the name of a ledger."""
     return path.name == "ledger.jsonl" or path.name.startswith("client-")
 
 
 def audit(folder: Path) -> list[dict[str, Any]]:
-    """What each client has spent on what.
+    """Compute what each client has spent, by kind of release.
 
     Args:
         folder: As in ``find_ledgers``.

@@ -20,21 +20,21 @@ class Callback:
     """The protocol, with methods that do nothing. Any object with these methods will do; subclassing is not needed."""
 
     def on_start(self, config: Mapping[str, Any]) -> None:
-        """Is called once, before the first round.
+        """Handle the start of a run. It is called once, before the first round.
 
         Args:
             config: The resolved config as nested mappings, the content of ``config.toml``.
         """
 
     def on_round(self, record: Mapping[str, Any]) -> None:
-        """Is called after every round.
+        """Handle the record of a round. It is called after every round.
 
         Args:
             record: The record of the round, with the keys of a line of ``rounds.jsonl``.
         """
 
     def on_end(self, summary: Mapping[str, Any] | None) -> None:
-        """Is called once, after the last round.
+        """Handle the end of a run. It is called once, after the last round.
 
         Args:
             summary: The content of ``summary.json``; None for a run that was stopped or failed, and goes on later.

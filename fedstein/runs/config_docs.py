@@ -1,4 +1,4 @@
-"""What every key means, in words that are made from the settings classes and the table of rules."""
+"""Descriptions of every key, made from the settings classes and the table of rules."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def by_kind(texts: dict[str, str], between: str = "; ") -> str:
 
 
 def reasons_of(key: str) -> tuple[tuple[str, str], ...]:
-    """What the rules say about a key: values, empty where they are worked out, and reasons."""
+    """Return the values and reasons of the rules for a key; a value is empty if it is computed."""
     rules = [rule for rule in RULES if rule.key == key]
     return tuple(("" if callable(rule.value) else value_text(rule.value), rule.reason) for rule in rules)
 

@@ -103,7 +103,7 @@ def preset_layer(name: str) -> Layer:
 
 
 def with_preset(name: str | None, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Put settings over those of a preset; what the user says wins.
+    """Put settings over those of a preset. Explicit settings take precedence.
 
     Args:
         name: The preset; None for none.
@@ -145,7 +145,7 @@ def read_layers(
 
 
 def with_file_name(raw: Mapping[str, Any], below: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, Any]:
-    """Settings with ``data.path`` and no ``data.name`` are about a file of the user.
+    """Set ``data.name = "file"`` in settings that have ``data.path`` and no ``data.name``.
 
     Args:
         raw: A nested config, or one layer of it.

@@ -24,7 +24,7 @@ ROUNDS = {"mnist": 60, "mnist-full": 60}
 
 
 def always(draft: Draft) -> bool:
-    """For rules without a condition."""
+    """The condition of rules that always hold."""
     return True
 
 
@@ -39,7 +39,7 @@ def own_structure(draft: Draft) -> bool:
 
 
 def renewing(draft: Draft) -> bool:
-    """Whether HIP is the default scheme: its reports renew sites, which pays off where particles have their own."""
+    """Whether HIP is the default scheme, because its reports renew sites: every particle has a site of its own."""
     usual = draft.method.answers_reports and not draft.method.everybody
     return usual and draft.site.renewable and own_structure(draft)
 

@@ -1,4 +1,4 @@
-"""What makes a posterior doubtful: clients without a site, passes that did not settle, sites that weights disprove."""
+"""Reasons to doubt a posterior: clients without a site, passes that did not settle, sites that the weights disprove."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def doubts(
     refined: Mapping[str, Any] | None,
     weights: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Why draws from the sums of full sites are not draws of the posterior of all clients.
+    """List the reasons why draws from the sums of full sites are not draws of the posterior of all clients.
 
     Passes that did not settle do no harm where weights have confirmed the draws.
 
@@ -52,7 +52,7 @@ def doubts(
 
 
 def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[str]:
-    """Why the sites do not stand for the likelihoods.
+    """List the reasons why the sites do not represent the likelihoods.
 
     Args:
         weights: What ``weights.json`` says; None where nobody checked.

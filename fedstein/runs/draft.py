@@ -1,4 +1,4 @@
-"""A config that is being resolved: what the user wrote, what rules have added, and the defaults of the classes."""
+"""A config that is being resolved: the user's settings, the values that rules have added, and the class defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedstein.settings import Settings
 
 
 class Facts(NamedTuple):
-    """What must be known of the data, and of a model of the user's own, before defaults can be chosen.
+    """The facts about the data, and about a model of the user's own, that defaults depend on.
 
     Attributes:
         task: ``"classification"`` or ``"regression"``.
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
 
 
 class Draft:
-    """What is known of a config so far. ``draft["sites.damping"]`` is the value that the key has by now.
+    """The values of a config so far. ``draft["sites.damping"]`` is the current value of the key.
 
     A key that the chosen kind does not take is None, whatever the user wrote. The kind of a section can be asked for
     once the user or a rule has named it.
@@ -104,7 +104,7 @@ class Draft:
         return self
 
     def values(self, without: Sequence[str] = ()) -> dict[str, Any]:
-        """Everything that the user or a rule has decided, as a nested dict; the rest is left to the classes.
+        """Return all values that the user or a rule has set, as a nested dict. The classes fill in the others.
 
         Args:
             without: Keys that are left out.
@@ -119,7 +119,7 @@ class Draft:
 
     @property
     def traits(self) -> ModelTraits:
-        """What rules must know of the model."""
+        """The facts about the model that rules use."""
         return self.facts.traits or find_kind("model", self["model.kind"]).traits
 
     @property

@@ -1,4 +1,4 @@
-"""When a run ends before its last round: the NLL of held-out rows has stopped falling (``evaluate.patience``)."""
+"""Early stopping: a run ends when the NLL of held-out rows has stopped falling (``evaluate.patience``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def stop_reason(patience: int | None, records: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why a run ends with its latest round.
+    """Return the reason why a run ends with its latest round, if it does.
 
     Args:
         patience: How many evaluations in a row may bring no lower NLL; None: any number.

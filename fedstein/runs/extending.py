@@ -68,7 +68,7 @@ def extend(path: Path, rounds: int) -> tuple[RunFolder, Config]:
 
 
 def depends_on_total(config: Config) -> str | None:
-    """What of a run depends on its total of rounds, as a sentence for the user; None where nothing does."""
+    """Return a sentence for the user about what depends on the total of rounds; None if nothing does."""
     schedule = getattr(config.algorithm, "schedule", "constant")
     if schedule != "constant":
         return (

@@ -100,19 +100,19 @@ class RunFolder:
         return cls(path), load_config(path / "config.toml")
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """One line of ``rounds.jsonl``."""
+        """Append one line to ``rounds.jsonl``."""
         line = json.dumps(plain(record), allow_nan=False) + "\n"
         with disk_errors(self.path), self.rounds_file.open("ab") as file:
             file.write(line.encode())
 
     def sync_rounds(self) -> None:
-        """Make the lines durable; a checkpoint must never know of rounds that a power cut can take back."""
+        """Sync the lines to disk, so that a power cut cannot remove rounds that the next checkpoint counts."""
         with disk_errors(self.path), self.rounds_file.open("rb+") as file:
             os.fsync(file.fileno())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else runs or resumes in this folder meanwhile. The lock goes with the process, however it ends."""
+        """Lock the folder, so that no other process runs or resumes in it. The lock ends with the process."""
         try:
             with folder_lock(self.path, wait=False):
                 yield
@@ -128,7 +128,7 @@ class RunFolder:
         return dataset
 
     def check_data(self, dataset: Dataset) -> None:
-        """The rows must be the ones that the run began with."""
+        """Check that the rows are those that the run began with."""
         if self.data_facts()["sha256"] != data_checksum(dataset):
             raise InputError(
                 f"the data of {self.path} has changed since the run began (another checksum than in data.json); "
@@ -136,7 +136,7 @@ class RunFolder:
             )
 
     def environment_changes(self, config: Config) -> list[str]:
-        """What differs from where the run began, one phrase each; the bits may then differ too."""
+        """List the differences from the machine on which the run began; because of them the bits may differ."""
         before, now = read_json(self.path / "environment.json", "the environment of the run"), environment(config)
         if not isinstance(before, dict):
             return ["environment.json is damaged"]
@@ -192,7 +192,7 @@ class RunFolder:
         return arrays["particles"]
 
     def write_evaluation(self, document: Mapping[str, Any]) -> None:
-        """What each client's held-out rows say of the posterior."""
+        """Write the metrics of the posterior on each client's held-out rows."""
         with disk_errors(self.path):
             write_json(self.path / "clients-evaluation.json", document)
 
@@ -233,7 +233,7 @@ class RunFolder:
         return SiteGaussian(mean, precision)
 
     def refined(self) -> dict[str, Any] | None:
-        """What ``summary.json`` says of the passes that refined the sites; None where there were none."""
+        """The entry of ``summary.json`` about the passes that refined the sites; None if there were none."""
         if not self.summary_file.is_file():
             return None
         summary = read_json(self.summary_file, "a summary")
@@ -241,7 +241,7 @@ class RunFolder:
         return found if isinstance(found, dict) else None
 
     def saved_doubts(self) -> tuple[str, ...] | None:
-        """Why the sums of a posterior that was saved here are not to be trusted; None for the folder of a run."""
+        """The reasons not to trust the sums of a posterior that was saved here; None for the folder of a run."""
         summary = read_json(self.summary_file, "a summary") if self.summary_file.is_file() else None
         found = summary.get("doubts") if isinstance(summary, dict) else None
         return tuple(map(str, found)) if isinstance(found, list) else None
@@ -296,7 +296,7 @@ class RunFolder:
 
 
 def refuse_used(path: Path) -> None:
-    """An output folder must be new or empty."""
+    """Refuse an output folder that is neither new nor empty."""
     if path.is_file():
         raise InputError(f"{path} is a file; choose a folder with --out")
     if (path / "config.toml").exists():
@@ -308,7 +308,7 @@ def refuse_used(path: Path) -> None:
 
 
 def environment(config: Config) -> dict[str, Any]:
-    """What the bits depend on besides the config."""
+    """Return everything besides the config that the bits of a result depend on."""
     import jax
 
     return {
@@ -331,7 +331,7 @@ def data_checksum(dataset: Dataset) -> str:
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """What a later prediction needs to know of the data: columns, scales, labels. No rows."""
+    """Return the facts about the data that later predictions need: columns, scales and labels, but no rows."""
     return {
         "name": dataset.name,
         "task": dataset.task,

@@ -77,9 +77,10 @@ def open_source(path: Path, client: int, out: Path) -> tuple[RunFolder, Config]:
 def forget(
     folder: RunFolder, config: Config, client: int, out: Path, note: Callable[[str], None], on_block: OnBlock
 ) -> dict[str, Any]:
-    """Subtract, bar, settle, and write the folder ``out``; returns its summary. ``note`` gets what a user should know.
+    """Subtract the client's site, bar the client, settle the particles, and write the folder ``out``.
 
-    Everything is computed before the new folder comes into being.
+    ``note`` receives messages for the user, and the summary of the new run is returned. Everything is computed before
+    the new folder is created.
     """
     with folder.locked():
         began, facts, records = time.perf_counter(), folder.data_facts(), folder.records()

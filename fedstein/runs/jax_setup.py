@@ -1,4 +1,4 @@
-"""What must be settled before JAX makes its first array: threads, precision, device, and where programs are kept."""
+"""Settings that must be fixed before JAX makes its first array: threads, precision, device, and the program cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start_jax(config: Config) -> None:
 
 
 def use_device(device: str) -> None:
-    """Compute there; ``auto`` is what JAX finds best."""
+    """Choose the device of all computations; ``auto`` leaves the choice to JAX."""
     import jax
 
     if device == "cpu":

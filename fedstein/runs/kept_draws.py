@@ -64,7 +64,7 @@ def write_weights(folder: Path, weights: Mapping[str, Any], weighted: Weighted |
 
 
 def read_weights(folder: Path) -> dict[str, Any] | None:
-    """What ``weights.json`` says; None for a run whose sites were not checked."""
+    """Read ``weights.json``; None for a run whose sites were not checked."""
     return read_json(folder / WEIGHTS, "the check of the sites") if (folder / WEIGHTS).is_file() else None
 
 

@@ -22,7 +22,7 @@ def work_off_here(
     on_progress: Callable[[float, str], None],
     on_failure: Callable[[SeriesRun, str], None],
 ) -> dict[SeriesRun, Path]:
-    """Run what is not finished yet, or go on with it. ``side_by_side.work_off`` does the same with processes.
+    """Run or continue the jobs that are not finished yet. ``side_by_side.work_off`` does the same with processes.
 
     Args:
         jobs: The runs.

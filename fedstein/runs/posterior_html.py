@@ -1,4 +1,4 @@
-"""A posterior as a notebook shows it: a few facts and no computation."""
+"""The HTML that a notebook shows for a posterior: a short table, made without computation."""
 
 from __future__ import annotations
 

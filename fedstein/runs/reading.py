@@ -64,7 +64,7 @@ def with_absolute_paths(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def spelt_out(dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What was found out about the user's own files, for ``[data]`` of the config.
+    """Return what was found in the user's own files, as keys of ``[data]``.
 
     Args:
         dataset: The dataset.

@@ -1,6 +1,6 @@
 """After the last round: passes that make sites variational (``sites.expand = "variational"``), and a check of sites.
 
-Nothing that the rounds have left changes: particles, Gaussian and records are what they were. The sums are others after
+The results of the rounds do not change: particles, Gaussian and records stay as they were. Only the sums change after
 passes. Draws from prior and sites are then weighted by the clients' exact likelihoods: many, to quote from, after
 passes; few, to find out whether the sites are right, with ``sites.expand = "mean"``.
 """
@@ -64,7 +64,7 @@ Say = Callable[[str], None]
 
 
 class Refinement(NamedTuple):
-    """What comes after the rounds.
+    """The results of the steps after the last round.
 
     Attributes:
         found: The conclusion, with refined sums where there were passes.
@@ -270,7 +270,7 @@ def check_sites(
 
 
 def describe_passes(records: Sequence[PassRecord], clients: Sequence[int]) -> dict[str, Any]:
-    """What the passes came to, and how often each client was asked."""
+    """Describe the result of the passes, and how often each client was asked."""
     return {
         "passes": len(records),
         "to_go": records[-1].to_go,

@@ -1,4 +1,4 @@
-"""What a run that is robust against lying clients cannot have, refused before it starts."""
+"""Checks of ``[robust]``: a config that the bounds on lying clients do not support is refused before the run starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedstein.runs.schema import Sections
 
 
 def check_robust(config: Sections) -> None:
-    """Refuse combinations of ``[robust]`` with other parts that make no sense.
+    """Refuse combinations of ``[robust]`` with parts that do not support it.
 
     Args:
         config: A config whose sections are valid each on its own.

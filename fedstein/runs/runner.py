@@ -40,7 +40,7 @@ OnPass = Callable[[str], None]  # gets a line for each pass after the last round
 
 
 def silent(line: str) -> None:
-    """Say nothing."""
+    """Ignore progress messages."""
 
 
 class Interrupted(FedsteinError):
@@ -275,7 +275,7 @@ def evaluate_conclusion(
 
 
 def describe_conclusion(found: Conclusion, end: End) -> dict[str, Any]:
-    """What the summary says of the posterior itself: how it settled, and what the site Gaussian predicts."""
+    """Return the summary's entries about the posterior: how it settled, and the scores of the site Gaussian."""
     summary: dict[str, Any] = {}
     if found.settled is not None:
         summary["settled"] = {**settling(found.settled), **(end.posterior.metrics if end.posterior else {})}

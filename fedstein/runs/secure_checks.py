@@ -1,4 +1,4 @@
-"""What a run with secure sums needs, and which of its sums are secure."""
+"""Checks of configs with secure sums, and which sums of a run are secure."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of the job's folder."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Job(Protocol):
 
     @property
     def weight(self) -> float:
-        """About how much work it is, for the time left."""
+        """The approximate amount of work, from which the remaining time is estimated."""
         ...
 
     def config(self, threads: int) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Working:
         return True
 
     def stop(self) -> None:
-        """Ask for a checkpoint and an end, then insist."""
+        """Ask the process to write a checkpoint and end; kill it if it does not."""
         self.process.terminate()
         try:
             self.process.wait(timeout=60)
@@ -102,7 +102,7 @@ def work_off(
     command: Command = run_or_resume,
     on_failure: Callable[[AnyJob, str], None] | None = None,
 ) -> dict[AnyJob, Path]:
-    """Run what is not finished yet, each in a folder of its own in ``place``.
+    """Run the jobs that are not finished yet, each in a folder of its own in ``place``.
 
     Args:
         jobs: The runs.

@@ -1,4 +1,4 @@
-"""Keys that a config has no use for: refused where the user contradicts himself, noted where a base was overridden.
+"""Keys that a config does not use: refused if the user's settings contradict each other, noted if they are leftovers.
 
 A key is unused if the kind of its section does not take it, or if another key rules it out (``TIES``). What decides
 about a key is the *decider*: ``selection.kind`` for ``selection.pool``.
@@ -52,7 +52,7 @@ TIES = (
 
 
 class Unused(NamedTuple):
-    """A key that the user wrote and the config has no use for."""
+    """A key that the user wrote and that the config does not use."""
 
     key: str
     decider: str
@@ -61,7 +61,7 @@ class Unused(NamedTuple):
 
 
 def unused_keys(draft: Draft) -> list[Unused]:
-    """Find the keys that have no use.
+    """Find the keys that are not used.
 
     Args:
         draft: A draft to which the rules have been applied.

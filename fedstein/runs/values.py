@@ -1,4 +1,4 @@
-"""Values of single keys: what a field may hold, and one sentence for what is wrong with a value."""
+"""Validation of single keys, with one sentence for a wrong value."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def literal_choices(annotation: Any) -> list[str]:
 
 @lru_cache(maxsize=512)
 def adapter_of(settings: type[Settings], key: str) -> TypeAdapter[Any]:
-    """What validates one key of a settings class on its own."""
+    """Return the validator of one key of a settings class."""
     field = settings.model_fields[key]
     annotation: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     return TypeAdapter(annotation, config=ConfigDict(strict=True))
 
 
 def complaint(settings: type[Settings], section: str, key: str, value: Any) -> str | None:
-    """What is wrong with a value.
+    """Describe what is wrong with a value.
 
     Args:
         settings: A settings class that has the key.

@@ -1,4 +1,4 @@
-"""A scheme for a federation that some clients have left: it sees the other clients as if there were no more."""
+"""A scheme for a federation with barred clients: the scheme sees only the remaining clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedstein.selection.base import Draw, Memory, Scheme
 
 
 def without(scheme: Scheme, barred: Collection[int]) -> Scheme:
-    """The scheme sees the clients that are left as 0, 1, ...; everybody else knows them by their ids."""
+    """Wrap a scheme so that it sees the remaining clients as 0, 1, ...; all other code uses the clients' ids."""
     gone = sorted(barred)
     if not gone:
         return scheme

@@ -1,7 +1,7 @@
-"""How the server draws clients once it has their indicators: the rules of ``selection.draw``.
+"""Drawing rules (``selection.draw``): how the server draws clients by their indicators.
 
-A rule is a law of who trains, not of what is reported, so every scheme with indicators takes every rule. What a rule
-remembers between rounds is plain JSON and lives in the checkpoint. All rules read indicators alike: negative ones count
+A rule decides who trains and not what is reported, so every scheme with indicators works with every rule. What a rule
+remembers between rounds is plain JSON and part of the checkpoint. All rules treat indicators alike: negative ones count
 as zero, and a client whose report is missing or not finite comes after all the others.
 """
 
@@ -90,7 +90,7 @@ def limited(probabilities: np.ndarray, reported: np.ndarray, most: float) -> np.
 
 
 def greedy(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray, most: float = 1.0) -> Draw:
-    """The largest indicator first; those that are level in random order. Below 1, ``most`` is its probability."""
+    """Draw the largest indicator first, ties in random order. ``most``, if below 1, is the first one's probability."""
     weights, reported = weigh(indicators)
     best = (weights == weights.max()).astype(float)
     if most < 1:
@@ -154,7 +154,7 @@ def after_aged(memory: Memory, selected: Sequence[int], seed: int, clients: int)
 
 
 def forgetful(law: Callable[[Sequence[int], Indicators, np.ndarray, float], Draw], about: str) -> Rule:
-    """A rule that remembers nothing."""
+    """Build a rule that remembers nothing between rounds."""
     return Rule(no_memory, lambda memory, *given: law(*given), no_memory, about)
 
 

@@ -5,7 +5,7 @@ to grad F and takes inner products over all coordinates of all particles:
 
     P_k = |<grad F_k, grad F>| / sum_m |<grad F_m, grad F>|.
 
-The authors also weigh the updates by these inner products; here the rule only selects.
+The authors also weight the updates by these inner products; here the rule only selects clients.
 
 Reference: Nguyen, Sehwag, Hosseinalipour, Brinton, Chiang and Poor, "Fast-Convergent Federated Learning", IEEE
 Journal on Selected Areas in Communications 2021.

@@ -1,4 +1,4 @@
-"""A limit on how often one client is drawn: who has trained rests for some rounds, whatever it reports."""
+"""A limit on how often one client is drawn: a client that has trained is not drawn for some rounds."""
 
 from __future__ import annotations
 

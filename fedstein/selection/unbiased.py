@@ -66,7 +66,7 @@ def race_weights(
 
 
 def step_factors(weights: Mapping[int, float], rows: Mapping[int, int], whole: int, share: float) -> dict[int, float]:
-    """What each update's step is multiplied by before updates are averaged by rows.
+    """Return the factor on the step of each update, before updates are averaged by rows.
 
     The average over S divides by the rows of S; the factor w_k n_S / N turns that into sum_k (n_k / N) w_k D_k.
 

@@ -41,7 +41,7 @@ TOGETHER = 8  # scores that one pass over memory adds up
 
 
 class Frame(NamedTuple):
-    """What HIP and KSD need of the particles alone.
+    """The terms of HIP and KSD that depend on the particles alone.
 
     Attributes:
         kernel: The kernel matrix K, N x N.
@@ -189,7 +189,7 @@ def frame_of(offset: Particles, bandwidth: Array | float | None = None, *, kerne
 
 
 def ksd_in(frame: Frame, scores: Particles) -> Array:
-    """Work out the KSD of scores in a frame that is there already: N^2 ksd = <K, S S'> + 2 <s, R> + trace.
+    """Work out the KSD of scores from a frame that was computed before: N^2 ksd = <K, S S'> + 2 <s, R> + trace.
 
     This goes by the Gram matrix of the scores, which is N x N, so that K s, as large as the scores, never comes into
     being.

@@ -198,7 +198,7 @@ def reference_normaliser(count: int, bandwidth: Array | float, dim: int) -> Arra
 
 
 def check_density(density: str) -> None:
-    """Refuse a form of the density that there is not.
+    """Refuse an unknown form of the density.
 
     Args:
         density: The name of the form.

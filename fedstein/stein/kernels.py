@@ -1,4 +1,4 @@
-"""Particles at the edge and in memory, and the pairwise distances that every kernel is a function of."""
+"""Validation and layout of particles, and the pairwise distances that every kernel is a function of."""
 
 from __future__ import annotations
 

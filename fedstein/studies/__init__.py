@@ -1,4 +1,4 @@
-"""Studies that use the package: reproduction, benchmark, reference and tuning.
+"""Studies that use the package: reproduction, benchmark, comparison, leaderboard, reference and tuning.
 
 The package itself does not import them.
 """

@@ -66,7 +66,7 @@ class Comparison(NamedTuple):
     fair: bool
 
     def notes(self) -> tuple[str, ...]:
-        """What is to be said in the head of the table."""
+        """Return the notes above the table."""
         compared = " and ".join(over.key for over in self.over)
         notes = []
         if self.held:
@@ -324,7 +324,7 @@ def by_value(values: Mapping[str, Any]) -> str:
 
 
 def label_of(values: Mapping[str, Any]) -> str:
-    """What a variant is called: the kinds by their names, other values with their keys."""
+    """Return the label of a variant: kinds by their names, other values with their keys."""
     parts = []
     for key, value in values.items():
         name = key.rpartition(".")[2]

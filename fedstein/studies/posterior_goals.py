@@ -1,4 +1,4 @@
-"""How close federated draws are to NUTS on the pooled rows: the table and the figures of ``docs/posterior.md``.
+"""The distance between federated draws and NUTS on the pooled rows: the table and figures of ``docs/posterior.md``.
 
     python -m fedstein.studies.posterior_goals --out goals --task breast_cancer --task covertype4 --seeds 3
 

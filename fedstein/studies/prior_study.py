@@ -1,4 +1,4 @@
-"""Which prior of the weights' scale predicts best: logistic regression on binary datasets, by held-out NLL.
+"""A study of priors of the weights' scale: held-out NLL of logistic regression on binary datasets.
 
     python -m fedstein.studies.prior_study --out priors [--heart FOLDER]
 

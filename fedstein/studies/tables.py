@@ -9,7 +9,7 @@ from typing import Any
 
 
 def known(path: Path, keys: Sequence[str]) -> set[tuple[str, ...]]:
-    """What a table has already.
+    """Return the keys of the lines that a table has already.
 
     Args:
         path: The file; it need not exist.

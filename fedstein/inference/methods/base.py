@@ -1,4 +1,4 @@
-"""The contract of a method: what the server keeps and sends, what a client computes, what the server makes of it."""
+"""The contract of a method: the state and messages of the server, the client's training, and the server's update."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnBlock = Callable[[int, float], None]  # steps taken, posterior standard deviat
 
 
 class Training(NamedTuple):
-    """What a client gets for one call of ``Method.train``."""
+    """The input of one call of ``Method.train`` on a client."""
 
     key: Array
     received: Arrays  # what the server sent: the arrays of ``Method.assign``
@@ -31,7 +31,7 @@ class Training(NamedTuple):
 
 
 class Conclusion(NamedTuple):
-    """What a method makes of the server's state after the last round."""
+    """The result of a method: what it computes from the server's state after the last round."""
 
     server: Arrays  # the state to predict with
     gaussian: Any = None  # a ``SiteGaussian``, where prior and sites are a posterior of their own

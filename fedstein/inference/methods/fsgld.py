@@ -1,4 +1,4 @@
-"""FSGLD (El Mekkaoui et al. 2021): DSGLD with conducive gradients, so that visits pull no chain away.
+"""FSGLD (El Mekkaoui et al. 2021): DSGLD with conducive gradients, which remove the pull towards the visited client.
 
 Every client has a Gaussian surrogate q_s of its likelihood, and q = prod_s q_s. While the chain visits client s it
 takes

@@ -2,8 +2,8 @@
 
 The cavity makes every client's target an approximation of the same global posterior, so the moves of m clients are m
 noisy readings of one move: their mean is the move to make, whereas their sum (or the mode of the summed new sites, each
-expanded somewhere else) overshoots. With all sites at zero, in the first round, this is federated averaging; from then
-on the sites hold the clients together. Particles keep their order, so averages are taken particle by particle.
+expanded somewhere else) overshoots. With all sites at zero, in the first round, this is federated averaging. In later
+rounds the sites keep the clients together. Particles keep their order, so averages are taken particle by particle.
 """
 
 from __future__ import annotations

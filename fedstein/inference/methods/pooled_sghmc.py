@@ -1,11 +1,11 @@
-"""Stochastic gradient Hamiltonian Monte Carlo on everybody's rows in one place: a reference, not a federated method.
+"""Stochastic gradient Hamiltonian Monte Carlo on all clients' rows in one place: a reference, not a federated method.
 
 Chains with a momentum v take L steps a round,
 
     v <- (1 - a) v + eta (grad log p0(theta) + grad log p(rows | theta)) + N(0, 2 a eta),    theta <- theta + v,
 
-the likelihood estimated from a batch of all rows. With small steps eta the posterior is their stationary law. Beside
-pooled SVGD it says how much of a difference is due to the rows being apart, and how much to the particles.
+the likelihood estimated from a batch of all rows. With small steps eta the stationary distribution is the posterior. A
+comparison with pooled SVGD separates the effect of distributed rows from the effect of using particles.
 
 Reference: Chen, Fox and Guestrin, "Stochastic Gradient Hamiltonian Monte Carlo", ICML 2014, equation 15.
 """

@@ -1,7 +1,7 @@
-"""Pooled SVGD: what could be had if all rows were in one place. It is the upper reference, not a federated method.
+"""Pooled SVGD: SVGD on the rows of all clients in one place. It is an upper reference, not a federated method.
 
-One client holds everybody's rows. Each round is L steps on p0 * prod_k p_k, in batches, with the optimiser's history
-kept from round to round, as in one long run of SVGD.
+One client holds the rows of all clients. Each round is L steps on p0 * prod_k p_k, in batches, with the optimiser's
+history kept from round to round, as in one long run of SVGD.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def at_most(sizes: np.ndarray, times: float) -> np.ndarray:
 
 
 def site_weights(sites: Sequence[GaussianSite], pull: float, curvature: float) -> np.ndarray:
-    """How much each site counts, between 0 and 1; see the module.
+    """Compute the weight of each site, between 0 and 1; see the module.
 
     Args:
         sites: The sites, at least one, with positive semi-definite precisions.
@@ -103,7 +103,7 @@ def site_weights(sites: Sequence[GaussianSite], pull: float, curvature: float) -
 
 
 def bounded_sum(sites: Sequence[GaussianSite], pull: float, curvature: float) -> GaussianSite:
-    """What sites say together, each with its weight.
+    """Add up the sites, each multiplied by its weight.
 
     Args:
         sites: The sites, at least one.

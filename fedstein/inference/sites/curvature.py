@@ -11,12 +11,12 @@ propagation and partitioned variational inference keep such factors too; here th
 
 A client's gradient g at the particles of a later round, which a HIP report is, says how wrong its site has become
 there: D_k = g - (eta_k - Lambda_k theta). ``sites.renew`` takes eta_k + rho D_k for eta_k; with rho = 1 the site is
-expanded where the particles are now, with the curvature it had. One round renews a third of all sites at most: with
-more reports than that, rho is less. Sites of one age forget where the particles were when others had their say.
+expanded at the current particles, and its curvature stays the same. One round renews at most a third of all sites: with
+more reports than that, rho is smaller. If all sites had the same age, none would remember where earlier particles were.
 
 ``full`` has one d x d site for all particles (H and g averaged over them, expanded at their mean); ``diagonal`` has one
 diagonal site a particle, because a network's particles sit in different modes. ``eigen`` is ``diagonal`` after the
-inputs were rotated (``fedstein.data.basis``): nothing here knows of it.
+inputs were rotated (``fedstein.data.basis``); this module does not depend on the rotation.
 """
 
 from __future__ import annotations

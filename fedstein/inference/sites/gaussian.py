@@ -1,9 +1,9 @@
-"""The site Gaussian: what full curvature sites and the prior say together, as a posterior of its own.
+"""The site Gaussian: the product of the prior and full curvature sites, as a posterior of its own.
 
 Sites that add up give log p0(theta) + eta . theta - theta' Lambda theta / 2 with eta and Lambda summed over clients.
 For a Gaussian prior with precision P0 and mean zero that is N((P0 + Lambda)^-1 eta, (P0 + Lambda)^-1). For any other
 prior (logistic regression's is hierarchical: theta = [w, log xi]) this is its Laplace form: the mode, and the curvature
-there. Particles tell where the posterior is; with fewer of them than parameters they cannot tell how wide it is.
+there. Particles show where the posterior is. With fewer particles than parameters they cannot show how wide it is.
 """
 
 from __future__ import annotations

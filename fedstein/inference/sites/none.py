@@ -16,7 +16,7 @@ from fedstein.stein.svgd import tilted_direction
 
 
 class NoneSettings(SiteSettings):
-    """There is nothing to set where there are no sites."""
+    """Settings for methods without sites; there are no keys."""
 
     kind: str = "none"
 

@@ -1,17 +1,18 @@
-"""Settling: SVGD on the prior and the summed sites, with no likelihood, so no client and no rows are needed.
+"""Settling: SVGD on the prior and the summed sites. It uses no likelihood, so it needs no client and no rows.
 
 The steps are taken in coordinates in which the posterior is about round: whitened by the site Gaussian for ``full``
-sites, divided by the posterior sd for diagonal ones. It is the same target; directions that the data hardly tell apart
-are not slower than the others there.
+sites, divided by the posterior sd for diagonal ones. The target is the same, and directions that the data hardly
+determine converge as fast as the others.
 
-When to stop is not read off the movement, which small steps make small, but off what is still to go. At a fixed point
-of SVGD the scores s_j, weighted with the row sums of the kernel, add up to zero (the repulsion cancels in the sum), so
+Convergence is judged by the remaining distance, not by the step length, which is small if steps are small. At a fixed
+point of SVGD the scores s_j, weighted with the row sums of the kernel, add up to zero (the repulsion cancels in the
+sum), so
 
     delta = P^-1 (sum_j r_j s_j) / (sum_j r_j)
 
-is how far the particles' mean has to go, exactly so for a Gaussian target. ``full``: settled when no coordinate has
-more than ``TOLERANCE`` posterior sds to go. Diagonal sites differ from particle to particle, so there every particle's
-own way, N phi_n / r_n, counts: settled when its root mean square is that small.
+is the remaining distance of the particles' mean, exactly so for a Gaussian target. ``full``: settled when no coordinate
+has more than ``TOLERANCE`` posterior sds left. Diagonal sites differ from particle to particle, so there every
+particle's own remaining distance, N phi_n / r_n, counts: settled when its root mean square is that small.
 """
 
 from __future__ import annotations

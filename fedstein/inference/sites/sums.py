@@ -1,6 +1,6 @@
 """The server's side of any sites that add up: named arrays, summed over clients on the host in float64.
 
-A float32 sum that is added to for ever drifts, so sums are float64 and are computed afresh from time to time.
+Repeated additions in float32 would drift, so sums are float64 and are computed afresh from time to time.
 """
 
 from __future__ import annotations

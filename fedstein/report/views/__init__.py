@@ -1,4 +1,4 @@
-"""What the live page and the report show, as one JSON-able dictionary that does not grow with the number of rounds."""
+"""The views of the live page and the report, as one JSON dictionary whose size does not grow with the rounds."""
 
 from fedstein.report.views.build import views
 

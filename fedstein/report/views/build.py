@@ -26,7 +26,7 @@ HEADLINE = ("accuracy", "rmse", "nll", "ece")
 
 
 def views(folders: str | Path | Sequence[str | Path], posterior: bool = True) -> dict[str, Any]:
-    """Everything that the page and the report show of some run folders.
+    """Return everything that the page and the report show about some run folders.
 
     Args:
         folders: One run folder or several. They may be unfinished, older or damaged; the dictionary says what is
@@ -115,7 +115,7 @@ def _run(run: FollowedRun, label: str) -> dict[str, Any]:
 
 
 def describe(run: FollowedRun) -> dict[str, Any]:
-    """What the list of runs says of a run."""
+    """Return the entry of a run in the list of runs."""
     words = [run.section("data").get("name"), run.section("model").get("kind"), run.section("selection").get("kind")]
     engine = run.section("engine").get("kind")
     return {

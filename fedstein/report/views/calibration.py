@@ -1,4 +1,4 @@
-"""Reliability with counts, and how well each client is served."""
+"""The views of calibration: reliability diagrams with counts, and the scores of each client."""
 
 from __future__ import annotations
 

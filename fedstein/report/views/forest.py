@@ -1,4 +1,4 @@
-"""Coefficients with names and 90% intervals: what the run says, beside NUTS on the pooled rows where that was run."""
+"""The view of coefficients: names and 90% intervals, beside those of NUTS on the pooled rows if there are any."""
 
 from __future__ import annotations
 

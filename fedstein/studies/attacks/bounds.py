@@ -1,4 +1,4 @@
-"""What a guess achieves, what it proves about epsilon, and what epsilon allows.
+"""The success rates of a guesser, the lower bounds on epsilon that they prove, and the rates that epsilon allows.
 
 A guesser sees the messages of a client and says whether a row was among the client's rows. From scores of runs with the
 row and of runs without it follow the true and the false positive rate at every threshold. Two lower bounds on epsilon

@@ -86,7 +86,7 @@ def point_against(row: Row) -> np.ndarray:
 
 
 def unprotected(message: str, row: Row) -> Play:
-    """How a client without protection makes a message, at particles around the chosen point.
+    """Return the function by which an unprotected client makes a message, at particles around the chosen point.
 
     Args:
         message: One of ``MESSAGES``.
@@ -179,7 +179,7 @@ def private_client(features: int, epsilon: float, secret: bytes | None = None) -
 
 
 def protected(row: Row, epsilon: float) -> Play:
-    """How a client of a private run makes its messages, all of them together, projected as the guesser likes.
+    """Return the function by which a client of a private run makes all its messages, projected as the guesser chooses.
 
     Args:
         row: The row that the server is after.
@@ -278,7 +278,7 @@ def _points(row: Row, epsilon: float) -> np.ndarray:
 
 
 def _contributions(client: PrivateClient, row: Row, points: np.ndarray) -> dict[str, np.ndarray]:
-    """What the row adds to each sum."""
+    """Compute the contribution of the row to each sum."""
     x, y, state = np.append(row.x, 1.0)[None], np.array([row.y]), {"visits": np.int32(0)}
     exact = [client.protection.sums({"point": point}, state, x, y) for point in points]
     return {GRADIENT: np.stack([each[GRADIENT] for each in exact]), MOMENTS: exact[0][MOMENTS]}

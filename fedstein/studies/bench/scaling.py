@@ -1,4 +1,4 @@
-"""How the cost grows with the clients K, the particles N and the parameters d.
+"""Measurements of how the cost grows with the clients K, the particles N and the parameters d.
 
 Exponents are fitted to the larger sizes.
 """

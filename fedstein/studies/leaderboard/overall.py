@@ -1,4 +1,4 @@
-"""The part of the page about all tasks: who is ahead of the default, mean ranks, and scores against bytes."""
+"""The part of the page about all tasks: methods that beat the default, mean ranks, and scores against bytes."""
 
 from __future__ import annotations
 

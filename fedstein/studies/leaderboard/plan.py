@@ -32,7 +32,7 @@ CRITERIA = ("nll", "accuracy")
 
 
 class Board(NamedTuple):
-    """What is compared.
+    """The plan of a leaderboard.
 
     Attributes:
         tasks: Settings by the name of the task.
@@ -63,7 +63,7 @@ class Board(NamedTuple):
 
     @property
     def factors(self) -> list[float]:
-        """What the default step size is multiplied by: powers of two around 1, as many as there are trials."""
+        """The multiples of the default step size to try: powers of two around 1, as many as there are trials."""
         low = -(self.trials // 2)
         return [2.0 ** (low + i) for i in range(self.trials)]
 

@@ -1,4 +1,4 @@
-"""Tunes every method on every task with the same number of trials, and runs what is not finished yet."""
+"""Tuning every method on every task with the same number of trials, and running what is not finished yet."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def seeded(config: Config, index: int) -> Config:
 
 
 def note_of(board: Board) -> str:
-    """How step sizes were chosen."""
+    """Describe how step sizes were chosen."""
     if board.trials == 1:
         return "Every method has its default step size; nothing was tuned."
     said = (

@@ -1,1 +1,1 @@
-"""What privacy costs: accuracy against epsilon, and whether intervals still cover."""
+"""The cost of privacy: accuracy against epsilon, and the coverage of intervals."""

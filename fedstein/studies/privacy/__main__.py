@@ -1,4 +1,4 @@
-"""Run the study, or go on with it: what is in the tables already is not computed again.
+"""Run or continue the study. Lines that the tables already have are not computed again.
 
 python -m fedstein.studies.privacy --out DIR --heart FOLDER
 """

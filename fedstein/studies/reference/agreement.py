@@ -1,4 +1,4 @@
-"""Whether intervals and samples agree with those of the reference: coverage, widths, and an energy test.
+"""Agreement of intervals and samples with the reference: coverage, widths, and an energy test.
 
 An interval of ours *covers* the share of the reference's draws that lie in it, which should be its level. The energy
 distance between samples x and y, with every parameter divided by its posterior standard deviation, is

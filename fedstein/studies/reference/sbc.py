@@ -30,7 +30,7 @@ OnProgress = Callable[[float, str], None]
 
 
 class Calibration(NamedTuple):
-    """What the simulations of one model say.
+    """The results of the simulations of one model.
 
     Attributes:
         names: The names of the parameters.

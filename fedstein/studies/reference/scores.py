@@ -1,4 +1,4 @@
-"""What a run says about its posterior, scored against the reference: particles, draws to quote from, site Gaussian."""
+"""Scores of a run's particles, quoted draws and site Gaussian against the reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reference:
         sd: The posterior standard deviations, d.
         interval: The central 90% intervals of all draws, d x 2.
         draws: Up to KEPT draws, evenly thinned.
-        diagnostics: What the chains say about themselves.
+        diagnostics: The diagnostics of the chains.
     """
 
     mean: np.ndarray

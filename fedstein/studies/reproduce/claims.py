@@ -106,7 +106,7 @@ def _claims() -> list[Claim]:
 
 
 def _more_claims() -> list[Claim]:
-    """What the sentences of section IV say besides, for ``sentences``."""
+    """Return further claims that the sentences of section IV contain, for ``sentences``."""
     found = []
     for setting in ("blr30", "blr120", "bnn27", "bnn120"):
         found += [
@@ -215,7 +215,7 @@ def measured(claim: Claim, runs: Sequence[Run], others: Sequence[Run]) -> dict[i
 
 
 def spent(run: Run, unit: str) -> list[float]:
-    """What a run had used after each round: ``trainings`` of clients, or ``bytes`` in both directions."""
+    """Return the cumulative cost after each round: ``trainings`` of clients, or ``bytes`` in both directions."""
     total, after = 0.0, []
     for line in run.rounds:
         total += len(line["selected"]) if unit == "trainings" else line["bytes_down"] + line["bytes_up"]

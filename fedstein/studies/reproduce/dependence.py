@@ -1,4 +1,4 @@
-"""When selection pays: accuracy by order of clients, scheme, kind of sites and number of clients."""
+"""The page on when selection helps: accuracy by order of clients, scheme, kind of sites and number of clients."""
 
 from __future__ import annotations
 

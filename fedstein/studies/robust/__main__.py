@@ -1,4 +1,4 @@
-"""Run the study of lying clients, or go on with it: what is in the table already is not computed again.
+"""Run or continue the study of lying clients. Lines that the table already has are not computed again.
 
 python -m fedstein.studies.robust --out DIR
 """
@@ -21,7 +21,7 @@ TITLES = {"labels": "Wrong labels", "scaled": "Sites turned round, times 10", "l
 
 
 def plan(seeds: int) -> list[tuple[str, str, float, bool, int]]:
-    """The runs in their order. Without liars all lies are one; who asks nobody cannot be told a large report."""
+    """List the runs in order. Without liars one lie stands for all, and schemes without reports skip ``largest``."""
     return [
         (scheme, lie, share, protected, seed)
         for shares in SHARES

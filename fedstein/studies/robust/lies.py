@@ -1,4 +1,4 @@
-"""Clients that lie, in process: what they send in the place of what an honest client would.
+"""Lying clients in process: the false messages that they send in place of honest ones.
 
 - ``labels``: all labels of a liar are wrong (``partition.flip``); it follows the protocol.
 - ``scaled``: a liar sends its site ten times as large with eta turned round, and particles that moved ten times as far.

@@ -24,7 +24,7 @@ from fedstein.studies.reproduce.theory.free_energy import decrease, field_gradie
 
 
 class Target(NamedTuple):
-    """What the densities depend on besides particles and rows.
+    """The parts that the densities depend on besides particles and rows.
 
     It is hashable, because compiled functions close over it.
     """
