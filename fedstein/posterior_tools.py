@@ -352,7 +352,7 @@ class PosteriorTools:
     def _rows(self, x: Any) -> np.ndarray:
         """Rows as the model takes them."""
         x, precision = flat_rows(self.model, x, "x"), np.dtype(jnp.result_type(float))
-        passed = self.config.data.name == "file" and not self.config.data.path  # to fit, which casts first
+        passed = self.config.data.name == "file" and not self.config.data.path  # rows passed to ``fit`` are cast first
         if is_frame(x):  # others are scaled in float64, so that large numbers keep their differences
             wide = np.float64 if self.scaling is not None and not passed else precision
             x = features_of(x, self.columns, "x", wide, extra=True)

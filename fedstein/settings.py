@@ -14,7 +14,7 @@ Positive = Annotated[int, Field(ge=1, le=10**9)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]  # of a whole, above zero
+Share = Annotated[float, Field(gt=0, le=1)]  # a share of a whole, above zero
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 

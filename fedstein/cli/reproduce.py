@@ -34,7 +34,7 @@ from fedstein.studies.reproduce.variants import VARIANTS
 from fedstein.studies.reproduce.write import number
 
 ORDERS = ("blocks", "dealt", "shuffled")  # the paper's first
-LEAST_SEEDS, MOST_SEEDS = 4, 20  # of --until-decided
+LEAST_SEEDS, MOST_SEEDS = 4, 20  # the bounds of --until-decided
 
 
 def reproduce_figures(

@@ -20,7 +20,7 @@ import numpy as np
 DENSE = 2048  # up to this number of inputs, all eigenvectors are used
 RANK = 256  # the default number of leading eigenvectors with more inputs
 SPARE = 10  # additional directions of the subspace iteration, for accuracy
-PASSES = 3  # of the subspace iteration
+PASSES = 3  # the number of passes of the subspace iteration
 
 Rotation = Mapping[str, np.ndarray]  # {"u"}: Q itself; {"v", "t"}: Q = I - V T V'
 Total = Callable[[np.ndarray | None], np.ndarray]  # probe -> the sum of ``moments`` over clients

@@ -9,7 +9,7 @@ import numpy as np
 from fedstein.data.dataset import Dataset
 from fedstein.errors import InputError
 
-ROUNDING = 2e-7  # of the largest distance from the mean: what standardising in float32 and undoing it leaves behind
+ROUNDING = 2e-7  # the rounding error of standardising in float32 and back, relative to the largest deviation
 REMEDY = "give the counts themselves, neither scaled nor as logarithms, or choose model.kind = 'linear'"
 
 

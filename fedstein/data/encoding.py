@@ -21,7 +21,7 @@ from fedstein.data.spellings import refuse_cases
 from fedstein.data.table import Column, Table, listed, refuse_odd_numbers
 from fedstein.errors import InputError
 
-LEAST_ROWS = 20  # with fewer rows it is no wonder that all values of a column are different
+LEAST_ROWS = 20  # in smaller files all values of a column may be different by chance
 MISSING = ("mean", "mode", "indicator")
 CODINGS = ("one-hot", "reference")
 

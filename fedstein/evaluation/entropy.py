@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-NODES = 32  # of Gauss-Hermite quadrature
+NODES = 32  # the number of nodes of Gauss-Hermite quadrature
 CHUNK = 4_000_000  # numbers in memory at once
 
 

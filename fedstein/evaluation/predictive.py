@@ -15,7 +15,7 @@ from fedstein.evaluation.metrics import BUILT_IN, Metric, Sums, sums_over
 from fedstein.evaluation.prediction import Prediction
 from fedstein.models.base import Model
 
-BLOCK = 512  # rows a block: what bounds the memory of a wide network
+BLOCK = 512  # the rows of a block; a block bounds the memory of a wide network
 
 
 class Predictive:

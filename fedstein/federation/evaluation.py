@@ -21,14 +21,14 @@ from fedstein.models.base import Model
 class Reading(NamedTuple):
     """The result of one evaluation."""
 
-    sums: Sums  # over all rows
+    sums: Sums  # the sums over all rows
     target_scale: float = 1.0
-    clients: Mapping[int, Sums] = {}  # of each client that answered; none where the server evaluates
+    clients: Mapping[int, Sums] = {}  # the sums of each client that answered; empty if the server evaluates
     asked: Sequence[int] = ()
     bytes_down: int = 0
     bytes_up: int = 0
-    measured: Sequence[Metric] = BUILT_IN  # what the sums are for
-    together: Sequence[int] | None = None  # who is in the sums, where no client's own are known
+    measured: Sequence[Metric] = BUILT_IN  # the metrics that are computed from the sums
+    together: Sequence[int] | None = None  # the clients in the sums, if no client's own sums are known
 
     @property
     def metrics(self) -> Metrics:
@@ -102,7 +102,7 @@ class ClientEvaluation:
         metrics: Sequence[Metric] = BUILT_IN,
     ):
         self.engine, self.task, self.target_scale, self.barred = engine, task, target_scale, barred
-        self.metrics = metrics  # those of the engine's program
+        self.metrics = metrics  # the metrics of the engine's program
 
     def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Reading:
         asked = [info.id for info in self.engine.clients if info.id not in self.barred]

@@ -26,7 +26,7 @@ class SpillCache:
     def __init__(self, budget: int = 0):
         self.budget = budget
         self.held = 0  # bytes in memory
-        self._recent: OrderedDict[int, weakref.ref[Kept]] = OrderedDict()  # those in memory, the latest last
+        self._recent: OrderedDict[int, weakref.ref[Kept]] = OrderedDict()  # the states in memory, the most recent last
         self._folder: Path | None = None
         self._made = 0
 
@@ -43,7 +43,7 @@ class SpillCache:
             return state
         self._made += 1
         kept = Kept(self, self._made, dict(state))
-        weakref.finalize(kept, self._drop, kept.number, kept.size).atexit = False  # the folder goes as a whole
+        weakref.finalize(kept, self._drop, kept.number, kept.size).atexit = False  # the folder is removed as a whole
         self._hold(kept)
         return kept
 

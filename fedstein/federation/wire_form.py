@@ -23,7 +23,7 @@ from fedstein.federation.packing import pack
 from fedstein.inference.sites.base import Arrays, State
 from fedstein.selection.base import SCORE
 
-PREFIX = "wire/"  # begins the names of arrays that are parts of messages
+PREFIX = "wire/"  # the prefix of arrays that are parts of messages
 PARTS = ("update", "held", "report", "heard")  # the arrays of ``Origin``, by the beginning of their names
 ROUNDS = PREFIX + "rounds"  # the rounds of the update and of the report
 
@@ -32,7 +32,7 @@ class Origin(NamedTuple):
     """The messages that a site was decoded from, as they travelled."""
 
     client: int
-    round: int  # of the update
+    round: int  # the round of the update
     update: Arrays
     held: Arrays  # the broadcast of that round, where the client held it
     renewed: int = 0  # the round of the report; 0 where no report has renewed the site

@@ -16,7 +16,7 @@ from fedstein.errors import InputError
 
 TESTED = "1.41"  # the minor version of Flower whose inside this module and ``flower.node.tasks`` reach into
 SHORTEST, LONGEST = 0.02, 3.0  # seconds between two looks for a message
-SHARE = 0.1  # of the time since the last message: the next look comes after that share of it
+SHARE = 0.1  # the next look comes after this share of the time since the last message
 FIRST_BACK_OFF, LAST_BACK_OFF = 0.02, 1.0  # seconds between two tries to get an array that is on its way
 
 

@@ -29,7 +29,7 @@ from fedstein.inference.sites.base import Arrays, Site, State
 from fedstein.models.base import Blocks, Model, cut, join
 
 SIGNS = 16  # random directions for a prior that is not Gaussian
-LEAST = 0.01  # of the prior's precision: what the precision of q does not fall below
+LEAST = 0.01  # the precision of q is at least this share of the prior's
 FACTOR = ("eta", "precision")  # the arrays of a client's factor
 
 

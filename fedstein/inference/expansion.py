@@ -35,9 +35,9 @@ from fedstein.models.base import Glm, Model, cut
 from fedstein.models.pieces import in_pieces
 from fedstein.seeds import DRAWS, stream
 
-NODES = 31  # in one dimension
+NODES = 31  # quadrature nodes in one dimension
 GRID = 15  # a side, in two
-POINTS = 512  # in more
+POINTS = 512  # points in more than two dimensions
 TOGETHER = 64  # points in one step of ``log_likelihoods``, which bounds the memory
 DRAWN = 64  # draws of q, for models that are no generalised linear models
 

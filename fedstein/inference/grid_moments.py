@@ -18,7 +18,7 @@ from fedstein.inference.sites.gaussian import SiteGaussian
 from fedstein.models.base import Model, cut
 
 GRID = np.linspace(-12.0, 14.0, 131)
-LEAST = 1e-12  # of the largest variance: what rounding may leave of a variance
+LEAST = 1e-12  # variances below this share of the largest one are rounding errors
 
 
 def has_grid(model: Model) -> bool:

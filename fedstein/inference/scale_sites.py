@@ -188,12 +188,12 @@ def log_density(model: Model, sites: ScaleSites, grid: Grid, theta: np.ndarray, 
 
 
 class Node(NamedTuple):
-    """The Gaussian of theta at one h, with h itself fixed, and what F is made of besides the likelihood."""
+    """The Gaussian of theta at one fixed h, and the terms of F besides the expected log-likelihood."""
 
     mean: np.ndarray  # d
     covariance: np.ndarray  # d x d, zero for h
     bound: float  # E_q[log p0(w, h)] - E_q[log q(w)], up to a constant
-    slope: float  # its derivative by h
+    slope: float  # the derivative of ``bound`` by h
 
 
 def node(model: Model, scale: float, total: GaussianSite) -> Node:

@@ -56,7 +56,7 @@ class SharedTerms(NamedTuple):
 
     blocks: Blocks  # the particles
     offset: Blocks = ()  # the particles relative to their mean
-    origin: Blocks = ()  # that mean
+    origin: Blocks = ()  # the mean of the particles
     common_score: Blocks = ()  # the part of the cavity score that is the same for every client
 
 

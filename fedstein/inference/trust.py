@@ -10,10 +10,10 @@ import numpy as np
 from fedstein.inference.diagnostics import bulk_ess, ebfmi, rhat
 from fedstein.inference.importance import RELIABLE, Weighted
 
-RHAT = 1.01  # at most
-ESS, ESS_PER_CHAIN = 400.0, 100.0  # at least
-DIVERGENT = 0.001  # of all iterations, at most
-EBFMI = 0.3  # at least
+RHAT = 1.01  # the largest R-hat
+ESS, ESS_PER_CHAIN = 400.0, 100.0  # the smallest effective sample sizes
+DIVERGENT = 0.001  # the largest share of divergent iterations
+EBFMI = 0.3  # the smallest E-BFMI
 
 
 class Trace(NamedTuple):

@@ -263,7 +263,7 @@ def refine_sites(
         settled = record.complete and record.to_go <= passes.tolerance
         if settled:
             for client in clients.values():
-                client.site = client.said  # in the end: what the clients said
+                client.site = client.said  # the final sites are the clients' last answers
         else:
             points = _step(clients, points, record.to_go, passes, *q)
     return RefinedSites({name: client.site for name, client in clients.items()}, records, settled, start)

@@ -31,8 +31,8 @@ from fedstein.models.base import Blocks, Model, cut
 from fedstein.models.pieces import in_pieces
 
 NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))  # Gauss-Hermite, for a standard normal
-OWN_DRAWS = 16  # of a model's own sampler for each row, where the number is left open
-ROWS = 64  # in one piece
+OWN_DRAWS = 16  # draws of a model's own sampler for each row, unless the caller says how many
+ROWS = 64  # the rows of one piece
 DIRECTIONS = 32  # Hessian-vector products at a time, for a diagonal
 
 

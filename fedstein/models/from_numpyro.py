@@ -30,7 +30,7 @@ from fedstein.models.pieces import in_pieces
 STARTS = ("median", "prior")
 CURVATURES = ("expected", "observed")
 NEAR = 0.1  # the standard deviation of a start at the medians, or the prior's if that is less
-CENTRE_DRAWS = 1000  # of the prior, for its medians
+CENTRE_DRAWS = 1000  # the draws of the prior from which its medians are computed
 
 
 def from_numpyro(

@@ -21,7 +21,7 @@ from fedstein.errors import InputError
 from fedstein.models.base import Model
 from fedstein.models.from_pytree import from_pytree
 
-TOLERANCE = 1e-4  # of the comparison, relative to the largest output
+TOLERANCE = 1e-4  # the largest difference of outputs, relative to the largest output
 INSTEAD = (
     "write the network in Flax or Equinox (models.from_flax, models.from_equinox) or in plain JAX (models.from_pytree)"
 )

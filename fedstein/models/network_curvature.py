@@ -18,7 +18,7 @@ from jax import Array
 from fedstein.models.base import Blocks
 from fedstein.models.pieces import in_pieces
 
-NUMBERS = 8_000_000  # in the Jacobians of one piece of the rows
+NUMBERS = 8_000_000  # the largest number of entries in the Jacobians of one piece of the rows
 Outputs = Callable[[Sequence[Array], Array], Array]  # arrays of one particle, x -> rows x outputs
 Roots = Callable[[Array, Array, Array, int], Array]  # outputs, log gamma, key, samples -> rows x columns x outputs
 

@@ -32,7 +32,7 @@ SHORTER = (
     0.03,
     0.0,
 )  # shares of a Newton step of which the best is taken, so that none descends
-DRAWS = 64  # of u, for predictions where its prior is no Gaussian; they are the same in every call
+DRAWS = 64  # draws of u for predictions, if its prior is not Gaussian; the same in every call
 
 
 def local_model(trace: NumpyroTrace, features: int, init: Callable[[Array], Array]) -> Model:

@@ -29,7 +29,7 @@ class Latent(NamedTuple):
 
     name: str
     first: int
-    shape: tuple[int, ...]  # of the unconstrained value
+    shape: tuple[int, ...]  # the shape of the unconstrained value
     label: str  # how its entries are called: "beta", "log(tau)"
 
 

@@ -20,7 +20,7 @@ from jax import Array
 from fedstein.models.base import gamma_draws, gamma_log_density
 
 SCALE_PRIORS = ("gamma", "half_cauchy", "half_normal")
-LEAST, MOST = 1e-3, 1e3  # of sigma, in units of its scale, where particles start
+LEAST, MOST = 1e-3, 1e3  # the bounds of sigma at the start, in units of its scale
 
 
 class ScalePrior(NamedTuple):

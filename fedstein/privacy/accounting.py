@@ -54,8 +54,8 @@ def mu_of(epsilon: float, delta: float) -> float:
 class Plan(NamedTuple):
     """Noise multipliers of a whole run: the noise's standard deviation over the sensitivity."""
 
-    gradient: float  # at every visit
-    moments: float  # once
+    gradient: float  # the multiplier of the gradient at every visit
+    moments: float  # the multiplier of the moments, which are released once
     visits: int
 
     @property

@@ -22,8 +22,8 @@ from fedstein.files import folder_lock, sync_folder, write_bytes
 from fedstein.privacy.accounting import epsilon_of, mu_of, spent_mu
 
 FORMAT = "fedstein ledger 1"
-RECORD = "record"  # what ledgers without a word on it count for
-ROUNDING = 1e-9  # of mu^2, for sums of a plan that is exactly the budget
+RECORD = "record"  # what ledgers of earlier versions, which do not say it, protect
+ROUNDING = 1e-9  # the tolerance of mu^2, because the releases of a plan add up to exactly the budget
 
 
 class BudgetSpent(FedsteinError):

@@ -18,7 +18,7 @@ import numpy as np
 from fedstein.errors import InputError
 from fedstein.files import write_bytes
 
-GRID = 2.0**-20  # of the noise's standard deviation
+GRID = 2.0**-20  # the grid's step is at most this share of the noise's standard deviation
 BYTES = 32
 
 

@@ -74,7 +74,7 @@ class RunFolder:
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             try:
-                folder.checkpoint.mkdir()  # of two that start at once only one gets past this
+                folder.checkpoint.mkdir()  # of two processes that start at the same time, only one can make this folder
             except FileExistsError:
                 raise InputError(f"{path} already holds a run; choose another folder with --out") from None
             if forgotten is not None:

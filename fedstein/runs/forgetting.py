@@ -108,7 +108,7 @@ def forget(
             raise InputError(f"no client but {client} has trained in {folder.path}: without it only the prior is left")
         if not had_site:
             note(f"client {client} never trained: there is no site to take out; it is barred and the particles settle")
-        sums = method.spec.site.sums.total(sites.accepted)  # of the others alone: no rounding is left
+        sums = method.spec.site.sums.total(sites.accepted)  # of the other sites alone, without rounding errors
         found = conclude(method, {**state.server, **sums}, on_block)
         if getattr(config.sites, "expand", "mean") == "variational":
             note("the passes that refine the sites are not repeated: draws are from the sites of the rounds")

@@ -13,7 +13,7 @@ from fedstein.runs.config import Config
 
 PROGRAMS = "programs"  # the folder of compiled programs in the cache folder
 ROOM = 500_000_000  # bytes that it may take
-SHARE_OF_MAPS = 0.4  # of the memory maps that the system allows; the next run must have room for its own programs
+SHARE_OF_MAPS = 0.4  # the share of the allowed memory maps above which programs are released
 
 
 def start_jax(config: Config) -> None:

@@ -21,7 +21,7 @@ FILE, FORMAT = "series.json", 1
 class SeriesRun(NamedTuple):
     """One run of a series."""
 
-    name: str  # of its folder
+    name: str  # the name of its folder
     rounds: int
     text: str  # its config as JSON
     threads: int  # 0: as many as the cores divided by the runs side by side

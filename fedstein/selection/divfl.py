@@ -71,7 +71,7 @@ def facility_order(distance: np.ndarray) -> list[int]:
     Args:
         distance: The distances, K x K.
     """
-    nearest = np.full(len(distance), distance.max(initial=0.0) + 1.0)  # of the empty set: farther than anybody
+    nearest = np.full(len(distance), distance.max(initial=0.0) + 1.0)  # the distance to an empty set
     order: list[int] = []
     left = list(range(len(distance)))
     while left:

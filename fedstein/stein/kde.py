@@ -30,7 +30,7 @@ from fedstein.stein.kernels import (
 )
 
 DENSITIES = ("log", "reference")
-LOG_FLOOR = math.log(1e-10)  # of the reference density
+LOG_FLOOR = math.log(1e-10)  # the floor of the reference density
 
 
 class Mixture(NamedTuple):

@@ -17,7 +17,7 @@ from fedstein.evaluation.prediction import Prediction
 
 Metrics = dict[str, float | None]
 Sums = dict[str, NDArray[np.float64]]
-ROWS = "rows"  # the sum that is always there: how many rows the others are over
+ROWS = "rows"  # the name of the sum that every metric has: the number of rows
 
 
 def zeros(*scalars: str, **shapes: tuple[int, ...]) -> Callable[[str], Sums]:

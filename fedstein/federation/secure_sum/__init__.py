@@ -8,4 +8,4 @@ depend on them.
 
 from __future__ import annotations
 
-LEAST = 3  # clients of a sum: with two, each finds the other's summand
+LEAST = 3  # the fewest clients of a sum: with two, each could compute the other's summand

@@ -12,7 +12,7 @@ from fedstein.federation.secure_sum.fixed_point import Words, add, subtract
 from fedstein.federation.secure_sum.masks import derive, mask, public_of
 from fedstein.federation.secure_sum.member import Publics, add_pair_mask
 
-Shares = Mapping[int, Mapping[int, bytes]]  # by the client that answered: its share of each client's secret
+Shares = Mapping[int, Mapping[int, bytes]]  # client that answered -> its share of each client's secret
 
 
 class TooFew(FedsteinError):
@@ -59,7 +59,7 @@ def unmasked_sum(
         private = recover({holder: shares[lost] for holder, shares in keys.items()}, f"the mask key of client {lost}")
         if public_of(private) != publics[lost].mask:
             raise FedsteinError(f"the shares of the mask key of client {lost} do not give its key")
-        for other in masked:  # as the lost client would have done: what the others added is taken off
+        for other in masked:  # remove the masks that the others share with the lost client
             total = add_pair_mask(total, private, lost, other, publics[other].mask, session)
     return total
 

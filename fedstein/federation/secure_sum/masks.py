@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fedstein.federation.secure_sum.fixed_point import Words
 
 KEY_BYTES = 32
-SEAL_BYTES = 16  # what a sealed text is longer than the text
+SEAL_BYTES = 16  # the number of bytes by which a sealed text is longer than the text
 
 
 class Forged(ValueError):

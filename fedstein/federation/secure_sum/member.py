@@ -45,12 +45,12 @@ class Member(NamedTuple):
     mask_key: bytes
     self_seed: bytes
     threshold: int = 0
-    publics: Mapping[int, Publics] = {}  # of everybody in the session
+    publics: Mapping[int, Publics] = {}  # the public keys of all clients in the session
     sealed: Mapping[int, bytes] = {}  # what was sent to each of them
     inside: tuple[int, ...] = ()  # the clients whose masks are in the masked input
     received: Mapping[int, bytes] = {}  # the opened shares of each of them
-    digest: str = ""  # of the input that was masked
-    survivors: tuple[int, ...] = ()  # whose shares of b were handed out
+    digest: str = ""  # a digest of the input that was masked
+    survivors: tuple[int, ...] = ()  # the clients whose shares of b this client has revealed
 
 
 def least_threshold(clients: int) -> int:

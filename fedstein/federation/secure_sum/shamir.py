@@ -61,6 +61,6 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
             if other != x:
                 above, below = above * other % PRIME, below * (other - x) % PRIME
         secret = (secret + y * above * pow(below, -1, PRIME)) % PRIME
-    if secret >= 1 << (8 * SECRET_BYTES):  # which a wrong secret is almost surely
+    if secret >= 1 << (8 * SECRET_BYTES):  # a wrong secret is almost surely this large
         raise ValueError("the shares do not belong together, or are too few")
     return secret.to_bytes(SECRET_BYTES, "big")

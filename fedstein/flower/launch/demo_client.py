@@ -15,7 +15,7 @@ def main() -> None:
     """Run Flower's own ``flwr-clientapp`` without the imports that it does not need."""
     import flwr.supernode
 
-    package = ModuleType("flwr.supernode.cli")  # whose own __init__ is what takes so long
+    package = ModuleType("flwr.supernode.cli")  # an empty stand-in for a package that is slow to import
     package.__path__ = [str(Path(flwr.supernode.__file__).parent / "cli")]
     sys.modules[package.__name__] = package
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp

@@ -128,7 +128,7 @@ def _commands(
     copied = any("policy" in settings for settings in nodes.values())
     parts += ["", f"# each node, on its own machine{', with a copy of the app folder' if copied else ''}"]
     for name, settings in nodes.items():
-        if "policy" in settings:  # from the app, which is what was agreed on
+        if "policy" in settings:  # the policy is made from the app folder, which holds the agreed config
             parts.append(f"{line('fedstein', 'node', 'policy', app)} > {shlex.quote(str(settings['policy']))}")
         words: list[str | Path] = ["fedstein", "node", address, *client]
         for key, value in settings.items():

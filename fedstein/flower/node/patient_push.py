@@ -97,7 +97,7 @@ def keep_replies() -> None:
     push = node._push_messages
 
     def push_patiently(state: Any, object_store: Any, send: Send, push_object: PushObject) -> None:
-        if nothing_open(state):  # else Flower waits for ever, and the node takes no message any more
+        if nothing_open(state):  # otherwise Flower would wait for ever, and the node would take no further message
             return
         send, push_object = patiently(send, push_object)
         push(state=state, object_store=object_store, send=send, push_object=push_object)

@@ -38,7 +38,7 @@ from fedstein.settings import Positive, PositiveFloat, Settings
 from fedstein.stein import KERNELS
 
 ANY = "*"
-LEAST_ROWS = 5  # of a policy that is made from a config
+LEAST_ROWS = 5  # the default of ``least_rows`` in a policy that is made from a config
 LEVELS = ("none", "record", "client")  # kinds of privacy, from the weakest
 
 
@@ -214,7 +214,7 @@ def check_request(policy: Policy, kind: str, config: Config) -> None:
     if config.data.name == "nodes":
         refuse_other(policy, "data.target", [str(config.data.target)], policy.targets)
         refuse_other(policy, "data.features", list(config.data.features or []), policy.features)
-        if "columns" in (kind, *messages_of(config)):  # else the names come with the config, and none is sent
+        if "columns" in (kind, *messages_of(config)):  # otherwise the config lists the categories
             refuse_other(policy, "data.categories", list(known_categories(config.data.categories)), policy.categories)
     refuse_other(policy, "model.kind", [config.model.kind], policy.models)
     refuse_other(policy, "algorithm.kind", [config.algorithm.kind], policy.methods)

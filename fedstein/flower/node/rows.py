@@ -33,7 +33,7 @@ class Node(NamedTuple):
 
     name: str
     state_dir: Path
-    partition: int | None = None  # which client of the config's partition it plays, in a trial
+    partition: int | None = None  # in a trial, the client of the config's partition that the node plays
     data: str = ""  # its own file
     partitions: int | None = None  # how many clients the operator expects the trial to have
     plugins: tuple[str, ...] = ()  # import paths or modules of plug-ins that this node may import
@@ -62,7 +62,7 @@ class Rows(NamedTuple):
     """A node's rows, those to train on and those held out, and what the model must know of them."""
 
     share: Share
-    checksum: str  # of all of them, as they are on the node
+    checksum: str  # the checksum of all rows, as they are on the node
     classes: int
     task: str
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedstein.errors import InputError
 
-MOST = 1_000_000  # clients of one node: more is a slip of the pen
+MOST = 1_000_000  # the most clients of one node; a larger number is probably a typing error
 
 
 def client_ids(text: Any) -> tuple[int, ...]:

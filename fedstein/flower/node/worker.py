@@ -23,7 +23,7 @@ from typing import Any
 from fedstein.errors import FedsteinError
 from fedstein.flower.messages import Envelope
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
+PR_SET_PDEATHSIG = 1  # an option of Linux's prctl
 LOOK_EVERY = 0.25  # seconds between two looks at a process that is at work
 
 

@@ -17,7 +17,7 @@ from fedstein.flower.server.requests import Requests
 from fedstein.flower.server.transport import Transport
 from fedstein.runs.config import Config
 
-MOST_NAMES = 10_000  # of one column; a node that sends more is not believed
+MOST_NAMES = 10_000  # the most categories of one column; a longer list from a node is rejected
 Counts = dict[str, ColumnCounts]
 
 

@@ -150,7 +150,7 @@ class PatientGrid(Grid):
         try:
             return self._try("exchange", lambda: list(self.grid.send_and_receive(given, timeout=timeout)))
         except LinkAway:
-            self.push_messages(given)  # so that none stays incomplete at the link; nobody waits for the replies
+            self.push_messages(given)  # so that no message stays incomplete at the link; replies are ignored
             return []
 
     def set_run(self, run: Any) -> None:

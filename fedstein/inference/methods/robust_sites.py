@@ -29,8 +29,8 @@ from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sites.base import Arrays, Own
 from fedstein.settings import Count, PositiveFloat, Settings
 
-STEPS = 20  # of the search for weights
-SETTLED = 1e-3  # of a weight
+STEPS = 20  # the most steps of the search for weights
+SETTLED = 1e-3  # the search ends when no weight changes by more
 
 
 class RobustSettings(Settings):

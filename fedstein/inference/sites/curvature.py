@@ -43,7 +43,7 @@ from fedstein.stein.svgd import tilted_direction
 
 STRUCTURES = ("full", "diagonal", "eigen")
 SHARED = ("eta", "precision")
-RENEWED = 1 / 3  # of all sites, by the reports of one round
+RENEWED = 1 / 3  # the share of all sites that the reports of one round renew
 
 
 class CurvatureSettings(SiteSettings):

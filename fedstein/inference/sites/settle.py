@@ -40,7 +40,7 @@ from fedstein.stein.svgd_loop import svgd_loop
 
 TOLERANCE = 0.02  # posterior sds
 BLOCK = 50  # steps between two looks at what is still to go
-STEPS = 10_000  # and no more than this
+STEPS = 10_000  # the largest number of steps
 OPTIMISER = AdaGrad(0.05, 1e-9)  # the step in posterior sds, to begin with
 
 OnBlock = Callable[[int, float], None]  # steps taken, posterior sds still to go

@@ -9,7 +9,7 @@ from fedstein.report.follow import FollowedRun
 from fedstein.report.views.grouping import FollowedGroup
 from fedstein.report.views.points import short
 
-FEW = 0.01  # of the rows: a bin with fewer, or with fewer than FEWEST rows, is drawn faded
+FEW = 0.01  # a bin with a smaller share of the rows, or with fewer than FEWEST rows, is drawn faded
 FEWEST = 20
 NOT_YET = "Calibration is in summary.json, which is written after the last round."
 NO_BINS = "The summary of this run has no reliability bins: it is a regression, or it was not evaluated."

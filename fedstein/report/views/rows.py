@@ -25,7 +25,7 @@ from fedstein.runs.folder import RunFolder
 
 SCANNED, SHOWN = 1000, 12  # test rows that are looked at, and rows that are shown
 PER_CLIENT, TOTAL = 200, 6000  # rows of one client and of all that are scored
-FEATURES = 6  # of a row that are named
+FEATURES = 6  # the number of features that are named for a row
 WITH_NODES = "The rows of this run stay with its nodes."
 EVALUATED = "Each client has scored the posterior on its own held-out rows."
 

@@ -35,7 +35,7 @@ from fedstein.privacy.settings import PrivacySettings
 from fedstein.runs.config import resolve
 from fedstein.runs.federate import facts_of, load_dataset, prepare_run
 
-ROWS = 200  # of a client
+ROWS = 200  # the number of rows of a client
 DELTA = 1e-5
 FAR = 30.0  # |f| at the chosen point: the residual of the row is 1 to thirteen digits
 MESSAGES = ("KSD report", "HIP report", "update")

@@ -30,7 +30,7 @@ from fedstein.studies.bench.timing import Case, OnCase, Ratio, Timing, measure, 
 from fedstein.studies.bench.torch_peer import torch_blr, torch_bnn
 
 BATCH = 100
-ROWS = 300  # of the client; the likelihood is scaled by rows / batch
+ROWS = 300  # the rows of the client; the likelihood is scaled by rows / batch
 SIZES = (784, 100, 9)
 DIM = SIZES[0] * SIZES[1] + SIZES[1] + SIZES[1] * SIZES[2] + SIZES[2]  # weights and biases
 BNN_PARTICLES, BLR_PARTICLES, FEATURES = 20, 100, 54

@@ -9,7 +9,7 @@ from fedstein.federation.channel import KINDS
 from fedstein.studies.markdown import table
 
 BUSY = 2.5  # the load from which times are said to be those of a busy machine
-IDLE = 0.01  # of a core: the most that an idle node should take
+IDLE = 0.01  # the largest share of a core that an idle node should use
 
 
 def markdown(document: Mapping[str, Any]) -> str:

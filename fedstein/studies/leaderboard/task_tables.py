@@ -12,7 +12,7 @@ from fedstein.studies.leaderboard.scores import LARGER, gap, known_metrics, lead
 from fedstein.studies.markdown import table
 
 POOLED = "pooled_svgd"
-SHARE = 0.99  # of the pooled accuracy: the target that costs are counted to
+SHARE = 0.99  # costs are counted until this share of the pooled accuracy is reached
 
 
 def task_tables(board: Board, entries: Sequence[Entry]) -> list[str]:

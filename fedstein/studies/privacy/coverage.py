@@ -21,7 +21,7 @@ from fedstein.privacy.settings import PrivacySettings
 
 CLIENTS = 10
 Z = 1.6448536269514722  # half the width of a 90% interval in standard deviations
-VARIANCE = 0.5  # of the true coefficients
+VARIANCE = 0.5  # the variance of the true coefficients
 
 
 def gaussian_inputs(features: int, rows: int) -> Callable[[np.random.Generator], np.ndarray]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LEVEL = 0.9  # of the intervals that are compared
+LEVEL = 0.9  # the level of the intervals that are compared
 PERMUTATIONS = 499
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from fedstein import stein
 from fedstein.models import Model
 from fedstein.studies.reference.target import Pooled, score
 
-AGREES = 0.1  # of a posterior sd: what counts as the same interval
+AGREES = 0.1  # intervals count as the same up to this many posterior sds
 SETS = 10  # the number of sets of draws to average over, because a single set is too noisy
 
 

@@ -21,7 +21,7 @@ from fedstein.errors import InputError
 from fedstein.files import read_json, write_json
 from fedstein.studies.reference.simulations import Study, built, names_of, simulate
 
-DRAWS = 99  # of the posterior in each simulation, so that ranks are 0 to 99
+DRAWS = 99  # posterior draws in each simulation, so that ranks are 0 to 99
 BINS = 10
 LEVEL = 0.9
 EVERY = 5  # simulations between two writes of the file

@@ -32,7 +32,7 @@ from typing import NamedTuple
 from scipy.special import stdtr, stdtrit
 
 ALPHA = 0.05
-MARGIN = 0.005  # of accuracy: a smaller difference does not matter
+MARGIN = 0.005  # a smaller difference of accuracies does not matter
 EFFECT = 1.0  # sd of the normal mixture over the effect size (mean / sd of a difference) in the confidence sequence
 RULES = {
     "student": "Student's interval, for a number of seeds that was fixed before",
