@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
 from statistics import median
 from typing import Any
 
@@ -18,8 +18,10 @@ class RoundTable:
     """Columns over rounds. A matrix has one row for each round and one column for each client, NaN where unknown."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, list[float]] = {"round": [], "bytes": [], "gradients": [], "seconds": []}
-        self._metrics: dict[str, list[float]] = {}
+        # Arrays grow as lists do, and NumPy copies them thousands of times faster.
+        self._numbers = {name: array("d") for name in ("round", "bytes", "gradients", "seconds")}
+        self._metrics: dict[str, array[float]] = {}
+        self._picks = array("q")  # index of the round and client of each pick, by turns
         self._rows: dict[str, NDArray[np.float32]] = {}
         self.selected: list[tuple[int, ...]] = []
         self.faults: list[tuple[int, str, list[int]]] = []  # round, what, the clients that it happened to
@@ -51,10 +53,12 @@ class RoundTable:
         self.bytes_up += record.bytes_up
         for name, score in record.metrics.items():
             if score is not None:
-                column = self._metrics.setdefault(name, [])
+                column = self._metrics.setdefault(name, array("d"))
                 column.extend([np.nan] * (index - len(column)))
                 column.append(score)
         self.selected.append(tuple(record.selected))
+        for client in record.selected:
+            self._picks.extend((index, client))
         self._count(record)
         ids = record.candidate_ids
         for name, row in (("probabilities", record.probabilities), ("reports", record.reports)):
@@ -99,7 +103,7 @@ class RoundTable:
     def metric(self, name: str) -> Floats:
         """The values of a metric, NaN in rounds that were not evaluated."""
         found = np.full(len(self), np.nan)
-        column = self._metrics.get(name, [])
+        column = self._metrics.get(name, array("d"))
         found[: len(column)] = column
         return found
 
@@ -108,12 +112,18 @@ class RoundTable:
         found = self._rows.get(name)
         if found is None:
             return None
+        if len(found) >= len(self) and found.shape[1] >= self.clients:
+            return found[: len(self)].copy()
         out = np.full((len(self), max(self.clients, found.shape[1])), np.nan, np.float32)
         shared = min(len(self), len(found))
         out[:shared, : found.shape[1]] = found[:shared]
         return out
 
+    @property
+    def picks(self) -> NDArray[np.int64]:
+        """The index of the round and the client of every pick, picks x 2."""
+        return np.array(self._picks, np.int64).reshape(-1, 2)
+
     def counts(self, clients: int) -> NDArray[np.int64]:
         """The number of rounds in which each client trained."""
-        found = Counter(client for chosen in self.selected for client in chosen)
-        return np.array([found.get(client, 0) for client in range(max(clients, self.clients))], np.int64)
+        return np.bincount(self.picks[:, 1], minlength=max(clients, self.clients)).astype(np.int64)

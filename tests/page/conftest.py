@@ -84,6 +84,11 @@ class Server:
         self.address = next(word for word in self.said.split() if word.startswith("http://"))
         self.port = int(self.address.split(":")[2].split("/")[0])
 
+    def processor_seconds(self) -> float:
+        """The processor time that the server has used so far."""
+        user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> int:
         """End the server as Ctrl-C does, and return its exit code."""
         if self.process.poll() is None:

@@ -9,7 +9,7 @@ import numpy as np
 from fedstein.evaluation.metrics import METRICS
 from fedstein.report.follow import FollowedRun
 from fedstein.report.views.grouping import FollowedGroup
-from fedstein.report.views.points import bucketed, short, shorts, step
+from fedstein.report.views.points import bucketed, merged, short, shorts, step
 
 AXES = ("round", "bytes", "gradients", "seconds")
 SHOWN = ("accuracy", "rmse", "nll", "ece", "brier", "mce")
@@ -30,40 +30,43 @@ def group_curves(group: FollowedGroup, metrics: list[str]) -> dict[str, Any]:
         metrics: The metrics to show.
 
     Returns:
-        {"metrics": {name: {"x": {axis: values}, "mean", "low", "high", "each": rounds a point}}}.
+        {name: {"x": {axis: values}, "mean", "low", "high", "each": rounds a point}} of the metrics with a value.
     """
-    return {name: curve for name in metrics if (curve := _curve(group, name)) is not None}
+    tables = [run.table for run in group.runs]
+    numbers = [table.numbers("round") for table in tables]
+    sums = {axis: [np.cumsum(table.numbers(axis)) for table in tables] for axis in AXES[1:]}
+    places: dict[bytes, dict[str, Any]] = {}  # metrics that are known in the same rounds share their axes
+    found = {}
+    for name in metrics:
+        values = [table.metric(name) for table in tables]
+        evaluated = [at[~np.isnan(column)] for at, column in zip(numbers, values, strict=True)]
+        rounds = evaluated[0] if len(evaluated) == 1 else np.unique(np.concatenate(evaluated))
+        if not len(rounds):
+            continue
+        size, key = step(len(rounds)), rounds.tobytes()
+        if key not in places:
+            axes = {axis: merged(_placed(rounds, numbers, columns), "mean") for axis, columns in sums.items()}
+            places[key] = {axis: shorts(bucketed(x, size, "mean")) for axis, x in {"round": rounds, **axes}.items()}
+        seen = _placed(rounds, numbers, values)
+        found[name] = {
+            "x": places[key],
+            "mean": shorts(merged(bucketed(seen, size, "mean"), "mean")),
+            "low": shorts(merged(bucketed(seen, size, "min"), "min")),
+            "high": shorts(merged(bucketed(seen, size, "max"), "max")),
+            "each": size,
+        }
+    return found
 
 
-def _curve(group: FollowedGroup, metric: str) -> dict[str, Any] | None:
-    seen = [(run.table.numbers("round"), run.table.metric(metric), run.table) for run in group.runs]
-    rounds = np.unique(np.concatenate([numbers[~np.isnan(values)] for numbers, values, _ in seen]))
-    if not len(rounds):
-        return None
-    values = np.full((len(seen), len(rounds)), np.nan)
-    axes = {axis: np.full((len(seen), len(rounds)), np.nan) for axis in AXES[1:]}
-    for row, (numbers, found, table) in enumerate(seen):
-        place = np.searchsorted(numbers, rounds)
-        inside = place < len(numbers)
-        inside[inside] = numbers[place[inside]] == rounds[inside]
-        values[row, inside] = found[place[inside]]
-        for axis, matrix in axes.items():
-            matrix[row, inside] = np.cumsum(table.numbers(axis))[place[inside]]
-    size = step(len(rounds))
-    x = {"round": bucketed(rounds, size, "mean")}
-    x |= {axis: bucketed(_over_seeds(matrix), size, "mean") for axis, matrix in axes.items()}
-    merged = {how: bucketed(values, size, how) for how in ("mean", "min", "max")}
-    return {
-        "x": {axis: shorts(numbers) for axis, numbers in x.items()},
-        "mean": shorts(_over_seeds(merged["mean"])),
-        "low": shorts(bucketed(merged["min"].T, len(seen), "min")[:, 0]),
-        "high": shorts(bucketed(merged["max"].T, len(seen), "max")[:, 0]),
-        "each": size,
-    }
-
-
-def _over_seeds(values: np.ndarray) -> np.ndarray:
-    return bucketed(values.T, len(values), "mean")[:, 0]
+def _placed(rounds: np.ndarray, numbers: list[np.ndarray], columns: list[np.ndarray]) -> np.ndarray:
+    """The values of each run at some rounds, runs x rounds; NaN where a run does not have the round."""
+    out = np.full((len(numbers), len(rounds)), np.nan)
+    for row, (own, column) in enumerate(zip(numbers, columns, strict=True)):
+        place = np.searchsorted(own, rounds)
+        inside = place < len(own)
+        inside[inside] = own[place[inside]] == rounds[inside]
+        out[row, inside] = column[place[inside]]
+    return out
 
 
 def headline(group: FollowedGroup, metrics: list[str]) -> list[dict[str, Any]]:

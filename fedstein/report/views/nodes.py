@@ -1,4 +1,4 @@
-"""The nodes of a federation: who is connected, who is asked now, and how often each was late, left out, asked again."""
+"""The view of nodes: who is connected, who is asked now, and how often each was late, left out or asked again."""
 
 from __future__ import annotations
 
@@ -86,8 +86,7 @@ def _asked(run: FollowedRun, clients: int) -> np.ndarray:
     asked = np.zeros((len(run.table), len(counts)), bool)
     if reports is not None:
         asked[:, : reports.shape[1]] |= ~np.isnan(reports)
-    for index, chosen in enumerate(run.table.selected):
-        asked[index, list(chosen)] = True
+    asked[run.table.picks[:, 0], run.table.picks[:, 1]] = True
     place = {int(number): index for index, number in enumerate(run.table.numbers("round"))}
     for number, what, who in run.table.faults:
         if what in NO_ANSWER:

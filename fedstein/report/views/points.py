@@ -1,4 +1,4 @@
-"""Numbers that travel: few enough to draw, short enough to send, and None where there is none."""
+"""Numbers for the page: merged so that few points are drawn, rounded so that they are short, None if missing."""
 
 from __future__ import annotations
 
@@ -53,15 +53,24 @@ def bucketed(values: NDArray[Any], size: int, how: str) -> NDArray[np.float64]:
     padded = np.full((*values.shape[:-1], groups * size), np.nan)
     padded[..., :count] = values
     parts = padded.reshape(*values.shape[:-1], groups, size)
-    known = ~np.isnan(parts)
-    filled = known.any(axis=-1)
     if how == "last":
         return values[..., np.minimum(np.arange(1, groups + 1) * size, count) - 1].astype(np.float64)
-    if how == "min":
-        merged = np.where(known, parts, np.inf).min(axis=-1, initial=np.inf)
-    elif how == "max":
-        merged = np.where(known, parts, -np.inf).max(axis=-1, initial=-np.inf)
-    else:
-        merged = np.where(known, parts, 0).sum(axis=-1)
-        merged = merged / np.maximum(known.sum(axis=-1), 1) if how == "mean" else merged
-    return np.where(filled, merged, np.nan)
+    return merged(np.moveaxis(parts, -1, 0), how)
+
+
+def merged(values: NDArray[Any], how: str) -> NDArray[np.float64]:
+    """Merge the entries of the first axis, for instance seeds.
+
+    Args:
+        values: Numbers; NaN are left out.
+        how: "mean", "min", "max" or "sum".
+
+    Returns:
+        The merged numbers, NaN where there is none to merge.
+    """
+    if how in ("min", "max"):
+        least = (np.fmin if how == "min" else np.fmax).reduce(values, axis=0, initial=np.nan)
+        return np.asarray(least, np.float64)
+    known = (~np.isnan(values)).sum(axis=0)
+    total = np.nansum(values, axis=0, dtype=np.float64)
+    return np.where(known > 0, total / np.maximum(known, 1) if how == "mean" else total, np.nan)

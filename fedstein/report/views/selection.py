@@ -1,4 +1,4 @@
-"""Who was picked and why: probabilities and picks by client and round, shares, reports and faults."""
+"""The views of client selection: probabilities and picks by client and round, shares, reports and faults."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def heat_map(run: FollowedRun) -> dict[str, Any]:
     size = step(len(table), COLUMNS)
     groups = -(-len(table) // size)
     picks = np.zeros((len(names), groups), np.int64)
-    for index, chosen in enumerate(table.selected):
-        for client in chosen:
-            picks[client, index // size] += 1
+    np.add.at(picks, (table.picks[:, 1], table.picks[:, 0] // size), 1)
     law = table.matrix("probabilities")
     means = None if law is None else bucketed(law.T, size, "mean")
     shown = np.arange(len(names))
@@ -85,7 +83,7 @@ def shares(group: FollowedGroup) -> dict[str, Any]:
 
 
 def reports(run: FollowedRun) -> dict[str, Any]:
-    """What each client reported: the median and the central 80% over rounds, greatest median first."""
+    """Return the median and the central 80% over rounds of each client's reports, the greatest median first."""
     values = run.table.matrix("reports")
     if values is None:
         return {"missing": NO_REPORTS if len(run.table) else NO_ROUND}
@@ -95,7 +93,7 @@ def reports(run: FollowedRun) -> dict[str, Any]:
     if not len(asked):
         return {"missing": "No report arrived in the last quarter of the rounds."}
     if known[:, asked].all():
-        quantiles = np.quantile(recent[:, asked], QUANTILES, axis=0).T
+        quantiles = np.quantile(np.ascontiguousarray(recent[:, asked].T), QUANTILES, axis=1).T
     else:
         quantiles = np.stack([np.quantile(recent[known[:, i], i], QUANTILES) for i in asked])
     order = np.argsort(-quantiles[:, 1], kind="stable")
