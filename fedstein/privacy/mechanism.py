@@ -1,4 +1,4 @@
-"""What a client releases: a sum of bounded row contributions, plus Gaussian noise.
+"""The mechanism of private releases: a sum of bounded row contributions, plus Gaussian noise.
 
 Rows count with the weight w_i = min(1, C^2 / |x_i|^2), x_i with the intercept's 1. It depends on x_i alone, so scores
 still have mean zero at the true coefficients, whatever C is: rows far out count less, and nothing is biased. Datasets
@@ -11,6 +11,10 @@ because w_i |x_i| <= C and w_i |x_i|^2 <= C^2 in both cases of the minimum. u_i 
 the linear predictors f_i, |u_i| <= U: 1 for logistic, sqrt(2) for softmax, and the bound on counts for Poisson
 regression. Those norms are the sensitivities. The symmetric matrix gets noise of standard deviation s on the diagonal
 and s / sqrt(2) elsewhere: in the coordinates in which the Frobenius norm is the Euclidean one, noise s on each.
+
+Linear regression needs no point: its gradient is linear in the coefficients, with the moments as slope. Clients release
+it at zero, u_i = y_i with targets cut at the public bound B, and with it q sum_i w_i y_i^2, from which the server finds
+the noise of the targets. One row adds (w y x, q w y^2), whose norm is at most C B sqrt(1 + kappa^2) with q = kappa C/B.
 
 With ``privacy.kind = "client"`` datasets are neighbours if one has all rows of the client and the other none. An empty
 client releases noise around zero, so the sensitivity of a release is the largest norm that it can have. With R =
@@ -38,6 +42,7 @@ from fedstein.privacy.noise import add_noise
 from fedstein.privacy.settings import PrivacySettings
 
 GRADIENT, MOMENTS = "gradient", "moments"
+KAPPA = 0.5  # the share of squares of targets in a release of linear regression
 
 
 class Family(NamedTuple):
@@ -49,6 +54,7 @@ class Family(NamedTuple):
         target: y -> rows x P.
         mean: f -> rows x P.
         information: f -> rows x P x P, the derivative of the mean.
+        squares: kappa / B, where the squares of targets are released too; 0 where they are not.
     """
 
     predictors: int
@@ -56,6 +62,12 @@ class Family(NamedTuple):
     target: Callable[[np.ndarray], np.ndarray]
     mean: Callable[[np.ndarray], np.ndarray]
     information: Callable[[np.ndarray], np.ndarray]
+    squares: float = 0.0
+
+    @property
+    def extra(self) -> int:
+        """How many numbers are released with the gradient: the sum of squares, or nothing."""
+        return int(self.squares > 0)
 
 
 def family_of(model: Model, settings: PrivacySettings) -> Family:
@@ -91,6 +103,21 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
         return Family(
             1, most, lambda y: np.clip(y, 0, most)[:, None].astype(float), rate, lambda f: rate(f)[:, :, None]
         )
+    if model.name == "linear":
+        if settings.largest_target is None:
+            raise InputError(
+                f"privacy.kind = {settings.kind!r} with model.kind = 'linear' needs privacy.largest_target: a public "
+                "bound at which targets are cut, because a target has none of its own; set it"
+            )
+        furthest = float(settings.largest_target)
+        return Family(
+            1,
+            furthest * (1 + KAPPA**2) ** 0.5,
+            lambda y: np.clip(y, -furthest, furthest)[:, None].astype(float),
+            np.zeros_like,  # gradients are taken at zero, whatever the point
+            lambda f: np.ones((*f.shape, 1)),
+            KAPPA / furthest,
+        )
     raise InputError(
         f"privacy.kind = {settings.kind!r} works with model.kind = {', '.join(map(repr, SUPPORTED))}, got "
         f"{model.name!r}: only for those it is known how much one row can change what a client sends; choose one of "
@@ -98,7 +125,7 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
     )
 
 
-SUPPORTED = ("blr", "softmax", "poisson")
+SUPPORTED = ("blr", "softmax", "poisson", "linear")
 
 
 def _variance(p: np.ndarray) -> np.ndarray:
@@ -128,13 +155,18 @@ def clipped_sums(
         clip: C.
 
     Returns:
-        ``gradient``, as the coefficients, and ``moments``, inputs x inputs.
+        ``gradient``, as the coefficients and with the sum of squares where there is one, and ``moments``, inputs x
+        inputs.
     """
     weights = row_weights(x, clip)
     beta = coefficients.reshape(family.predictors, x.shape[1])
-    u = family.target(y) - family.mean(x @ beta.T)
+    target = family.target(y)
+    u = target - family.mean(x @ beta.T)
     weighted = weights[:, None] * x
-    return {GRADIENT: (u.T @ weighted).ravel(), MOMENTS: weighted.T @ x}
+    gradient = (u.T @ weighted).ravel()
+    if family.extra:
+        gradient = np.append(gradient, family.squares * clip * (weights @ target[:, 0] ** 2))
+    return {GRADIENT: gradient, MOMENTS: weighted.T @ x}
 
 
 def sensitivities(family: Family, clip: float, client_rows: int | None = None) -> dict[str, float]:

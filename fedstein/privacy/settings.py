@@ -1,4 +1,4 @@
-"""The keys of ``[privacy]``: what is promised to whom, and how the budget is spent.
+"""The keys of ``[privacy]``: what is protected, the budget, and how the budget is spent.
 
 No default depends on rows. The bound on a row's norm depends on the number of features alone.
 """
@@ -41,7 +41,7 @@ class PrivacySettings(Settings):
     client_rows: Positive | None = Field(
         None,
         description="A public number of rows: a client counts as no more than about so many "
-        "(privacy.kind = 'client', which cannot do without).",
+        "(required with privacy.kind = 'client').",
     )
     visits: Annotated[int, Field(ge=1, le=1000)] = Field(
         4, description="How often each client releases a gradient; its budget is shared out over these visits."
@@ -51,7 +51,12 @@ class PrivacySettings(Settings):
     )
     largest_count: Positive | None = Field(
         None,
-        description="Counts and rates are cut at this public bound (model.kind = 'poisson', which cannot do without).",
+        description="Counts and rates are cut at this public bound (required with model.kind = 'poisson').",
+    )
+    largest_target: PositiveFloat | None = Field(
+        None,
+        description="Targets are cut at plus and minus this public bound, in the units in which the model sees them "
+        "(required with model.kind = 'linear').",
     )
     public: list[Public] = Field(
         [],

@@ -1,4 +1,4 @@
-"""What a private run cannot have: every combination that would send something unprotected, refused before it starts."""
+"""Checks of private runs: a config that would send an unprotected message is refused before the run starts."""
 
 from __future__ import annotations
 
@@ -36,15 +36,7 @@ def check_privacy(config: Sections) -> None:
             f"{said} works with model.kind = {', '.join(map(repr, SUPPORTED))}, got {config.model.kind!r}: for other "
             "models it is not known how much one row can change what a client sends"
         )
-    if config.model.kind == "poisson" and privacy.largest_count is None:
-        raise InputError(
-            f"{said} with model.kind = 'poisson' needs privacy.largest_count: a public bound at which counts are cut, "
-            "because a count has none of its own; set it"
-        )
-    if privacy.largest_count is not None and config.model.kind != "poisson":
-        raise InputError(
-            f"privacy.largest_count is for model.kind = 'poisson', got {config.model.kind!r}; leave it out"
-        )
+    _check_bounds(config)
     if (privacy.kind == "client") != (privacy.client_rows is not None):
         raise InputError(
             "privacy.client_rows goes with privacy.kind = 'client', which needs it: a public number of rows that a "
@@ -62,6 +54,11 @@ def check_privacy(config: Sections) -> None:
             f"{said} works with selection.kind = {' or '.join(map(repr, SCHEMES))}, got {config.selection.kind!r}: "
             "reports are not protected, and what this scheme needs is not known from noisy sites; set it"
         )
+    if config.model.kind == "linear" and config.selection.kind not in SCHEMES[:2]:
+        raise InputError(
+            f"{said} with model.kind = 'linear' works with selection.kind = 'round_robin' or 'random', got "
+            f"{config.selection.kind!r}: every visit releases the same sums, so that no choice is better; set it"
+        )
     _check_reports(config)
     if config.evaluate.where == "clients":
         refuse("evaluate", privacy)
@@ -75,8 +72,21 @@ def check_privacy(config: Sections) -> None:
     _check_columns(config)
 
 
+def _check_bounds(config: Sections) -> None:
+    """Targets without a bound of their own need a public one, and others have no use for it."""
+    for kind, key, what in (("poisson", "largest_count", "count"), ("linear", "largest_target", "target")):
+        given = getattr(config.privacy, key)
+        if config.model.kind == kind and given is None:
+            raise InputError(
+                f"privacy.kind = {config.privacy.kind!r} with model.kind = {kind!r} needs privacy.{key}: a public "
+                f"bound at which {what}s are cut, because a {what} has none of its own; set it"
+            )
+        if given is not None and config.model.kind != kind:
+            raise InputError(f"privacy.{key} is for model.kind = {kind!r}, got {config.model.kind!r}; leave it out")
+
+
 def _check_reports(config: Sections) -> None:
-    """Nobody reports in a private run, so nothing can be said about reports."""
+    """Refuse settings about reports, because no client reports in a private run."""
     for key in ("pool", "report_rows", "projection"):
         if value := getattr(config.selection, key, 0):
             raise InputError(

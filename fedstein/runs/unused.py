@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fedstein.errors import InputError
+from fedstein.privacy.settings import PrivacySettings
 from fedstein.runs.config_sources import Layer, combine, layer_of
 from fedstein.runs.defaults import drafted, local_particles
 from fedstein.runs.draft import Draft, Facts
@@ -32,6 +33,8 @@ class Tie(NamedTuple):
     remedy: str
 
 
+PRIVATE_KEYS = tuple(key for key in PrivacySettings.model_fields if key not in ("kind", "sums"))
+
 TIES = (
     Tie("algorithm.distill_steps", "sites.kind", local_particles, "sites.kind = 'particles'"),
     Tie("algorithm.prior", "sites.kind", local_particles, "sites.kind = 'particles'"),
@@ -41,7 +44,7 @@ TIES = (
     ),
     *(
         Tie(f"privacy.{key}", "privacy.kind", lambda d: d["privacy.kind"] != "none", "privacy.kind = 'record'")
-        for key in ("epsilon", "delta", "clip", "visits", "split", "client_rows", "largest_count", "public", "ledger")
+        for key in PRIVATE_KEYS
     ),
     *(
         Tie(f"robust.{key}", "robust.kind", lambda d: d["robust.kind"] != "none", "robust.kind = 'bounded'")

@@ -17,7 +17,7 @@ from fedstein.privacy import mechanism, noise, synthetic
 from fedstein.privacy.settings import PrivacySettings
 
 CLIP = 2.0
-SETTINGS = PrivacySettings(kind="record", largest_count=7)
+SETTINGS = PrivacySettings(kind="record", largest_count=7, largest_target=3.0)
 
 
 def model_of(name: str, features: int = 3) -> Model:
@@ -28,7 +28,8 @@ def model_of(name: str, features: int = 3) -> Model:
 def rows(name: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     x = random.standard_normal((count, 3)) * random.choice([0.1, 1.0, 30.0], (count, 1))
-    y = random.integers(0, {"blr": 2, "softmax": 3, "poisson": 40}[name], count)
+    y = random.integers(0, {"blr": 2, "softmax": 3, "poisson": 40, "linear": 9}[name], count)
+    y = y - 4.5 if name == "linear" else y
     return np.concatenate([x, np.ones((count, 1))], axis=1), y
 
 
@@ -50,7 +51,17 @@ def test_one_row_changes_sums_by_no_more_than_the_sensitivities(name: str) -> No
     assert largest["gradient"] > 0.8 * bounds["gradient"]
 
 
-@pytest.mark.parametrize("name", mechanism.SUPPORTED)
+def test_linear_regression_releases_the_sums_at_zero_with_targets_cut() -> None:
+    family = mechanism.family_of(model_of("linear"), SETTINGS)
+    x, y = rows("linear", 40, 5)
+    found = mechanism.clipped_sums(family, np.full(4, 9.0), x, y, CLIP)["gradient"]
+    cut, weights = np.clip(y, -3, 3), mechanism.row_weights(x, CLIP)
+    assert np.abs(y).max() > 3
+    np.testing.assert_allclose(found[:4], (weights * cut) @ x, rtol=1e-12)
+    np.testing.assert_allclose(found[4] / (family.squares * CLIP), weights @ cut**2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in mechanism.SUPPORTED if name != "linear"])
 def test_the_gradient_is_that_of_the_weighted_log_likelihood(name: str) -> None:
     model = model_of(name)
     family = mechanism.family_of(model, SETTINGS)
@@ -76,9 +87,10 @@ def test_the_gradient_is_that_of_the_weighted_log_likelihood(name: str) -> None:
 
 
 def test_other_models_and_missing_bounds_are_refused() -> None:
-    kind = MODELS["linear"]
     with pytest.raises(InputError, match="how much one row can change"):
-        mechanism.family_of(kind.build(3, 0, kind.settings(kind="linear")), SETTINGS)
+        mechanism.family_of(model_of("negative_binomial"), SETTINGS)
+    with pytest.raises(InputError, match="largest_target"):
+        mechanism.family_of(model_of("linear"), PrivacySettings(kind="record"))
     with pytest.raises(InputError, match="largest_count"):
         mechanism.family_of(model_of("poisson"), PrivacySettings(kind="record"))
 

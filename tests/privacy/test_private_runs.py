@@ -32,6 +32,7 @@ BASE: dict[str, Any] = {
     "engine": {"threads": 1},
     "privacy": {"kind": "record", "epsilon": 3.0, "visits": 2},
 }
+LINEAR: dict[str, Any] = {"data": {"name": "diabetes"}, "model": {"kind": "linear"}}
 
 
 def config_of(**sections: Any) -> Config:
@@ -68,7 +69,7 @@ def test_defaults_of_a_private_run() -> None:
     ("sections", "said"),
     [
         ({"algorithm": {"kind": "pvi"}, "sites": {"kind": "none"}}, "works with algorithm.kind = 'dsvgd'"),
-        ({"model": {"kind": "bnn_classifier"}}, "model.kind = 'blr', 'softmax', 'poisson'"),
+        ({"model": {"kind": "bnn_classifier"}}, "model.kind = 'blr', 'softmax', 'poisson', 'linear', got 'bnn_class"),
         ({"sites": {"kind": "particles"}}, "sites.structure = 'full'"),
         ({"sites": {"expand": "variational"}}, "expansions are not protected"),
         ({"selection": {"kind": "oort"}}, "reports are not protected"),
@@ -77,6 +78,9 @@ def test_defaults_of_a_private_run() -> None:
         ({"rounds": 3}, "more often than privacy.visits = 2"),
         ({"selection": {"kind": "random", "per_round": 1}, "rounds": 7}, "more often than privacy.visits = 2"),
         ({"privacy": {"largest_count": 3}}, "largest_count is for model.kind = 'poisson'"),
+        ({"privacy": {"largest_target": 3}}, "largest_target is for model.kind = 'linear'"),
+        (LINEAR, "needs privacy.largest_target"),
+        ({**LINEAR, "selection": {"kind": "ksd"}, "privacy": {"largest_target": 3}}, "the same sums"),
     ],
 )
 def test_what_would_send_something_unprotected_is_refused(sections: dict[str, Any], said: str) -> None:

@@ -43,6 +43,7 @@ CONTRADICTIONS = [
             "split": 0.5,
             "client_rows": 9,
             "largest_count": 9,
+            "largest_target": 9.0,
             "public": '["rows"]',
             "ledger": "books",
         }.items()

@@ -24,6 +24,7 @@ from fedstein.errors import InputError
 from fedstein.inference.methods.base import Accepted, Conclusion, Method, OnBlock, Protection, SvgdSettings, Training
 from fedstein.inference.methods.dsvgd import particles_of
 from fedstein.inference.natural import GaussianSite, packed
+from fedstein.inference.noisy_linear import add_releases, linear_posterior
 from fedstein.inference.noisy_sites import RELEASED, Scales, noisy_posterior
 from fedstein.inference.noisy_target import NoisyTarget
 from fedstein.inference.sites.base import NO_SUMS, Arrays, Cavity, Own, Site, State
@@ -38,7 +39,7 @@ from fedstein.stein import KERNELS
 
 
 def quiet(steps: int, to_go: float) -> None:
-    """Say nothing of how settling goes."""
+    """Ignore the progress of settling."""
 
 
 def gaussian_cavity(model: Model, received: Arrays, before: Blocks, state: State) -> Cavity:
@@ -79,8 +80,12 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
     packed_length = inputs * (inputs + 1) // 2
 
     def total(accepted: Mapping[int, Own], start: np.ndarray | None = None) -> Arrays:
-        first = np.zeros(model.dim) if start is None else start
-        sums, found = noisy_posterior(model, family, accepted, scales, first)
+        if family.extra:
+            added = add_releases(accepted, inputs, family.squares * bound, *scales) if accepted else None
+            sums, found = linear_posterior(model, added)
+        else:
+            first = np.zeros(model.dim) if start is None else start
+            sums, found = noisy_posterior(model, family, accepted, scales, first)
         return {"eta": sums.eta, "precision": sums.precision, "point": found.mean, "covariance": found.covariance}
 
     def gaussian_of(server: Arrays) -> SiteGaussian:
@@ -111,7 +116,7 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
 
     def client_state(server: Arrays) -> State:
         dtype = server["particles"].dtype
-        empty = {"gradients": (visits, width), "points": (visits, width), "moments": (packed_length,)}
+        empty = {"gradients": (visits, width + family.extra), "points": (visits, width), "moments": (packed_length,)}
         return {**{name: jnp.zeros(shape, dtype) for name, shape in empty.items()}, "visits": jnp.int32(0)}
 
     def assign(server: Arrays, accepted: Own | None) -> Arrays:
@@ -165,5 +170,7 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         sequential=False,
         row_gradients=lambda rows: {"train": max(rows, 0), "site": 0},
         conclude=conclude,
-        protection=Protection(sums, finish, changes, partial(NoisyTarget, spec, family, scales)),
+        protection=Protection(
+            sums, finish, changes, None if family.extra else partial(NoisyTarget, spec, family, scales)
+        ),
     )
