@@ -73,7 +73,7 @@ def test_a_posterior_of_frames_refuses_other_columns(plain):
     posterior = fedstein.fit("blr", frames(), target="ill", **SMALL)
     rows = frames()["west"]
     assert len(posterior.predict(rows)) == 40  # the target may be there
-    with pytest.raises(fedstein.InputError, match="x: expected columns that are missing: dose"):
+    with pytest.raises(fedstein.InputError, match="x: expected the columns dose, which are missing"):
         posterior.predict(rows[["age"]])
     with pytest.raises(fedstein.InputError, match="got also weight; drop them"):
         posterior.predict(rows.assign(weight=1.0))
@@ -88,7 +88,7 @@ def wrong_frames():
         (
             {"a": east, "b": west.drop(columns="dose")},
             {"target": "ill"},
-            "client 'b': expected columns .* missing: dose",
+            "client 'b': expected the columns dose, which are missing",
         ),
         ({"a": east, "b": west.assign(extra=1)}, {"target": "ill"}, "client 'b': .* got also extra; drop"),
         ({"a": east, "b": west.drop(columns="ill")}, {"target": "ill"}, r"client 'b': .*column 'ill' \(target='ill'\)"),
@@ -99,7 +99,7 @@ def wrong_frames():
         (east, {"target": "ill", "client": "site"}, r"column 'site' \(client='site'\)"),
         (good, {"target": "ill", "client": "age"}, "client='age' names a column of one DataFrame"),
         (arrays(), {"target": "ill"}, "target='ill' names a column of DataFrames"),
-        ([east.assign(age="old")], {"target": "ill"}, "has one category alone .'old'"),
+        ([east.assign(age="old")], {"target": "ill"}, "has only one category .'old'"),
         (
             [east.assign(age=east["age"].where(east.index != 3))],
             {"target": "ill"},

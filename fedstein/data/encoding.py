@@ -252,7 +252,7 @@ def _chosen(
     if not known:
         if counts.many or (known is None and len(counts.names) > MOST_CATEGORIES):
             raise InputError(
-                f"column {name!r} has text with more than {MOST_CATEGORIES} different values, which is no category; "
+                f"column {name!r} has text with more than {MOST_CATEGORIES} different values, too many for categories; "
                 f'leave it out with data.drop = ["{name}"], or list its values in data.categories'
             )
         if sum(counts.names.values()) != present:
@@ -264,7 +264,7 @@ def _chosen(
         known = codes(list(counts.names))[0]
         if len(known) < 2:
             raise InputError(
-                f"column {name!r} has one category alone ({known[0]!r}), which says nothing; leave it out with "
+                f"column {name!r} has only one category ({known[0]!r}), which predicts nothing; leave it out with "
                 f'data.drop = ["{name}"]'
             )
     fill = _mode(training.names) if missing in ("mean", "mode") else None

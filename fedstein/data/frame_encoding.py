@@ -72,7 +72,9 @@ def frame_table(frame: Any, names: Sequence[str], others: Sequence[str], options
     """
     there = frame_names(frame, where)
     if missing := [name for name in names if name not in there]:
-        raise InputError(f"{where}: expected columns that are missing: {listed(missing)}; columns go by their names")
+        raise InputError(
+            f"{where}: expected the columns {listed(missing)}, which are missing; columns are found by their names"
+        )
     if options.features is None:
         refuse_extra(frame, (*names, *others, *(options.drop or ())), where)
     columns: dict[str, Any] = {}

@@ -70,7 +70,7 @@ def _with_file(path: Path, read: Callable[[Any], T]) -> T:
             line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             said = "".join(mark if mark.isprintable() else "?" for mark in line)
             raise InputError(
-                f"{path.name}: expected a sound Parquet file, got one that cannot be read ({said}); save it again"
+                f"{path.name}: expected a valid Parquet file, got one that cannot be read ({said}); save it again"
             ) from error
 
 

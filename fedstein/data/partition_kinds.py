@@ -38,7 +38,7 @@ class PartitionSettings(Settings):
 class SizedSettings(PartitionSettings):
     """The keys of the partitions that decide how many rows a client gets."""
 
-    rows_per_client: Count = Field(0, description="Rows of each client; 0 shares all rows out.")
+    rows_per_client: Count = Field(0, description="Rows of each client; 0 distributes all rows.")
 
 
 class IidSettings(SizedSettings):
@@ -61,7 +61,7 @@ class ClassesSettings(SizedSettings):
     classes: Positive = Field(3, description="Classes that a client holds.")
     deal: Literal["balanced", "random"] = Field(
         "balanced",
-        description="How classes are dealt out: so that every class has equally many holders, or at random.",
+        description="How classes are assigned: so that every class has equally many clients, or at random.",
     )
 
 
@@ -70,7 +70,7 @@ class DirichletSettings(SizedSettings):
 
     kind: str = "dirichlet"
     concentration: PositiveFloat = Field(
-        0.1, description="Concentration of the distribution; the smaller it is, the more one-sided clients are."
+        0.1, description="Concentration of the distribution; a smaller value makes the clients more uneven."
     )
 
 

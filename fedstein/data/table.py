@@ -81,7 +81,9 @@ class Table:
                 return list(self.features.values())[list(names).index(name)]
         if name not in self.features:
             missing = [each for each in names or (name,) if each not in self.features]
-            raise InputError(f"{self.name}: expected columns that are missing: {listed(missing)}; add them to the file")
+            raise InputError(
+                f"{self.name}: expected the columns {listed(missing)}, which are missing; add them to the file"
+            )
         return self.features[name]
 
     def columns(self, names: tuple[str, ...]) -> np.ndarray:

@@ -156,15 +156,15 @@ def _read_tables(
         lacking = [name for name in features or () if name not in table.features]
         if lacking and table.named:
             raise InputError(
-                f"{table.name}: expected columns that are missing: {listed(lacking)} (data.features); add them to the "
-                "file, or correct the names"
+                f"{table.name}: expected the columns {listed(lacking)} (data.features), which are missing; add them "
+                "to the file, or correct the names"
             )
         target = table.target_name  # what the first file's last column is called, all others must have
         tables.append(table)
     there = frozenset[str]().union(*(table.dropped for table in tables))
     if unknown := [name for name in drop if name not in there]:
         raise InputError(
-            f"{_called(tables)}: expected columns to drop that are there, got {listed(unknown)}; the other columns are "
+            f"{_called(tables)}: data.drop names columns that do not exist: {listed(unknown)}; the columns are "
             f"{listed(tables[0].feature_names)}"
         )
     return tables

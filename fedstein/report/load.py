@@ -270,9 +270,7 @@ def _read_evaluation(file: Path) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError):
         sound = False
     if not sound:
-        raise InputError(
-            f"expected each client's evaluation in {file}, got a damaged file; restore it, or delete it to do without"
-        )
+        raise InputError(f"expected each client's evaluation in {file}, got a damaged file; restore or delete it")
     return document
 
 

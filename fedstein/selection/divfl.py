@@ -83,5 +83,5 @@ def facility_order(distance: np.ndarray) -> list[int]:
 
 
 DIVFL = SchemeKind(
-    "divfl", "gradients that stand for everybody's; a gradient from each candidate", DivflSettings, divfl
+    "divfl", "gradients that represent those of all clients; a gradient from each candidate", DivflSettings, divfl
 )

@@ -39,9 +39,9 @@ class FedcorSettings(ReportingSettings):
 
     kind: str = "fedcor"
     draw: Literal["greedy"] = Field("greedy", description="In the order of the greedy search; there is no other rule.")
-    warm_up: Positive = Field(5, description="Changes of loss to see before clients are chosen by them.")
-    window: Positive = Field(20, description="Changes of loss that the covariance is made of, the latest ones.")
-    discount: Share = Field(0.9, description="The factor on the weight of a change for each later one.")
+    warm_up: Positive = Field(5, description="Number of changes of loss to collect before they decide the choice.")
+    window: Positive = Field(20, description="Number of latest changes of loss that give the covariance.")
+    discount: Share = Field(0.9, description="Factor on the weight of a change for each later change.")
     anneal: Share = Field(0.95, description="The factor on a client's score each time it has trained.")
     ridge: NonNegativeFloat = Field(0.01, description="Share of the mean variance that is added to all variances.")
 

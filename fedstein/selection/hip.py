@@ -31,8 +31,8 @@ class HipSettings(ReportingSettings):
     kind: str = "hip"
     projection: Count = Field(
         0,
-        description="Numbers that a report has of each particle's score: a random projection, with HIPs that are right "
-        "on average. 0 sends the whole score, which alone can renew sites.",
+        description="Length of a random projection of each particle's score, which a report has in place of the score; "
+        "HIPs are then right on average. 0 sends the whole score; only whole scores can renew sites.",
     )
 
 

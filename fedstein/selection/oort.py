@@ -44,15 +44,15 @@ class OortSettings(ReportingSettings):
     draw: Literal["proportional"] = Field("proportional", description="This scheme has no other rule.")
     explore: float = Field(0.9, ge=0, le=1, description="The share of places for clients that never trained, at first.")
     explore_decay: Share = Field(0.98, description="The factor on that share after each round.")
-    explore_least: float = Field(0.2, ge=0, le=1, description="The share below which it does not fall.")
-    cut_off: Share = Field(0.95, description="Scores of at least this share of the lowest one taken can be drawn.")
+    explore_least: float = Field(0.2, ge=0, le=1, description="The smallest value of that share.")
+    cut_off: Share = Field(0.95, description="Scores from this share of the lowest score taken can be drawn.")
     seconds: list[PositiveFloat] | None = Field(
         None, description="Seconds that each client needs for a round, by id; without them only losses count."
     )
     deadline: PositiveFloat | None = Field(
-        None, description="T, the seconds above which a client counts as slow; the median of seconds without it."
+        None, description="T, the seconds above which a client counts as slow; by default the median of seconds."
     )
-    slowness: NonNegativeFloat = Field(2.0, description="a in the factor (T / seconds)^a of slow clients.")
+    slowness: NonNegativeFloat = Field(2.0, description="a in the factor (T / seconds)^a on scores of slow clients.")
 
 
 def oort(settings: OortSettings, kernel: Kernel) -> Scheme:

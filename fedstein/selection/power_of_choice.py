@@ -29,7 +29,7 @@ class PowerOfChoiceSettings(ReportingSettings):
 
     kind: str = "power_of_choice"
     draw: Literal["greedy"] = Field("greedy", description="The largest losses train; this scheme has no other rule.")
-    pool: Count = Field(0, description="d, the candidates drawn at random that report their losses; 0 asks everybody.")
+    pool: Count = Field(0, description="d, the random candidates that report their losses; 0 asks every client.")
 
 
 def power_of_choice(settings: PowerOfChoiceSettings, kernel: Kernel) -> Scheme:

@@ -25,4 +25,4 @@ def random(settings: RandomSettings, kernel: Kernel) -> Scheme:
     return Scheme("random", draw)
 
 
-RANDOM = SchemeKind("random", "every client with the same probability; asks nobody", RandomSettings, random)
+RANDOM = SchemeKind("random", "every client with the same probability; no reports", RandomSettings, random)

@@ -83,4 +83,4 @@ def latest(turns: Sequence[int], most: int) -> list[int]:
     return kept
 
 
-ROUND_ROBIN = SchemeKind("round_robin", "the clients in turn; asks nobody", RoundRobinSettings, round_robin)
+ROUND_ROBIN = SchemeKind("round_robin", "the clients in turn; no reports", RoundRobinSettings, round_robin)

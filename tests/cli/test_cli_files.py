@@ -85,7 +85,7 @@ def test_predict_codes_new_rows_like_the_run(run: Path, tmp_path: Path, capsys: 
         (["{}/north.csv", "{}/south.csv"], "2 files: column 'id' has an integer that is different in every row"),
         (["{}/north.csv", "--set", 'data.drop=["id"]'], "expected a value in column 'age', got nothing on line 2"),
         (["--set", "data.path={}/north.csv"], "north.csv: column 'id' has an integer that is different in every row"),
-        (["{}", "--set", 'data.drop=["id","shoe"]'], "expected columns to drop that are there, got shoe"),
+        (["{}", "--set", 'data.drop=["id","shoe"]'], "data.drop names columns that do not exist: shoe"),
         (["{}/*.parquet"], "files that match"),
         (["{}/north.csv", "--set", "data.path=x.csv"], "expected the data files once"),
         (["{}/north.xlsx"], "expected a config file (.toml) or data files"),

@@ -100,8 +100,8 @@ def test_an_npz_without_names_goes_by_position(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expectation", "message"),
     [
-        ("age,outcome\n1,ill\n", LABELS, "expected columns that are missing: dose; add them to the file"),
-        ("a,b,outcome\n1,2,ill\n", LABELS, "missing: age, dose"),
+        ("age,outcome\n1,ill\n", LABELS, "expected the columns dose, which are missing; add them to the file"),
+        ("a,b,outcome\n1,2,ill\n", LABELS, "expected the columns age, dose, which"),
         ("age,dose\n1,2\n", LABELS, r"expected a column 'outcome' \(data.target\), got columns age, dose"),
         ("age,dose,outcome\n1,2,ill\n1,two,ill\n", LABELS, "finite number in column 'dose', got 'two' on line 3"),
         ("age,dose,outcome\n,2,ill\n", LABELS, "finite number in column 'age', got nothing on line 2"),
@@ -143,7 +143,7 @@ def test_many_labels_are_not_all_listed(tmp_path: Path) -> None:
             "a label in column 'outcome', got none on row 1",
         ),
         ({"age": [1, 2], "dose": [[1], [2]], "outcome": ["ill", "well"]}, "numbers, booleans or text in column 'dose'"),
-        ({"age": [1, 2], "outcome": ["ill", "well"]}, "missing: dose"),
+        ({"age": [1, 2], "outcome": ["ill", "well"]}, "expected the columns dose, which are missing"),
         ({"age": [1, 2], "dose": [1, 2], "outcome": [True, False]}, r"labels \(well, ill\) .*got 'True' on row 0"),
     ],
 )
@@ -165,7 +165,7 @@ def test_an_npz_without_the_target(tmp_path: Path) -> None:
         ("notes.xlsx", "ends in .csv, .parquet or .npz, got notes.xlsx"),
         ("x" * 300 + ".csv", "expected a file that can be read, got x{300}.csv"),
         ("text.npz", "text.npz: expected an NPZ file"),
-        ("text.parquet", "text.parquet: expected a sound Parquet file"),
+        ("text.parquet", "text.parquet: expected a valid Parquet file"),
     ],
 )
 def test_no_message_names_the_folder(tmp_path: Path, name: str, message: str) -> None:

@@ -93,7 +93,7 @@ def test_columns_that_are_not_asked_for_may_hold_anything(tmp_path: Path) -> Non
     train = save(tmp_path, {"a.b": [1.0, 2.0, 3.0], "y": ["p", "q", "p"]}, "train.parquet")
     test = save(tmp_path, {"y": ["q", "q"], **columns}, "test.parquet")
     assert data.load("file", path=train, test_path=test).test_y.tolist() == [1, 1]
-    with pytest.raises(InputError, match=r"my.parquet: expected columns that are missing: x; add them"):
+    with pytest.raises(InputError, match=r"my.parquet: expected the columns x, which are missing; add them"):
         data.load_features(path, ["x"])
 
 
@@ -155,7 +155,7 @@ def test_numbers_may_be_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"text", b"PAR1" + bytes(40) + b"PAR1"])
 def test_files_that_are_no_parquet(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "my.parquet").write_bytes(content)
-    with pytest.raises(InputError, match=r"^my.parquet: expected a sound Parquet file, got one that .*save it again$"):
+    with pytest.raises(InputError, match=r"^my.parquet: expected a valid Parquet file, got one that .*save it again$"):
         data.load("file", path=tmp_path / "my.parquet")
 
 

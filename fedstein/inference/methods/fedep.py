@@ -88,7 +88,7 @@ def refuse_unused(settings: FedepSettings) -> None:
 
 FEDEP = MethodKind(
     name="fedep",
-    about="federated expectation propagation: a Gaussian factor a client, fitted to the tilted distribution",
+    about="federated expectation propagation: a Gaussian factor for each client, fitted to the tilted distribution",
     settings=FedepSettings,
     build=fedep,
     sites="none",

@@ -108,7 +108,7 @@ def ivon_admm(model: Model, site: Site, settings: IvonAdmmSettings) -> Method:
 
 IVON_ADMM = MethodKind(
     name="ivon_admm",
-    about="Bayesian ADMM: a Gaussian factor a client as dual variables, IVON on the clients",
+    about="Bayesian ADMM: a Gaussian factor for each client as dual variables, IVON on the clients",
     settings=IvonAdmmSettings,
     build=ivon_admm,
     sites="none",

@@ -123,7 +123,7 @@ def refuse_what_cannot_work(model: Model, prior: str, density: str, bandwidth: f
 
 PARALLEL_DSVGD = MethodKind(
     name="parallel_dsvgd",
-    about="several clients train from the same particles; the server puts their work together",
+    about="several clients train from the same particles; the server combines their updates",
     settings=ParallelSettings,
     build=parallel_dsvgd,
     everybody=True,

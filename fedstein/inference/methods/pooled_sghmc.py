@@ -100,7 +100,7 @@ def pooled_sghmc(model: Model, site: Site, settings: SghmcSettings) -> Method:
 
 POOLED_SGHMC = MethodKind(
     name="pooled_sghmc",
-    about="reference: Hamiltonian Monte Carlo with batches, on everybody's rows in one place",
+    about="reference: Hamiltonian Monte Carlo with batches, on the rows of all clients in one place",
     settings=SghmcSettings,
     build=pooled_sghmc,
     sites="none",

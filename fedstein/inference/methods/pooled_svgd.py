@@ -34,7 +34,7 @@ def pooled_svgd(model: Model, site: Site, settings: PooledSettings) -> Method:
 
 POOLED_SVGD = MethodKind(
     name="pooled_svgd",
-    about="reference: SVGD on everybody's rows in one place",
+    about="reference: SVGD on the rows of all clients in one place",
     settings=PooledSettings,
     build=pooled_svgd,
     sites="none",

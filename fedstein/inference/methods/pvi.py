@@ -59,7 +59,7 @@ def pvi(model: Model, site: Site, settings: PviSettings) -> Method:
 
 PVI = MethodKind(
     name="pvi",
-    about="partitioned variational inference: a Gaussian factor a client, fitted by reparametrised gradients",
+    about="partitioned variational inference: a Gaussian factor for each client, fitted by reparametrised gradients",
     settings=PviSettings,
     build=pvi,
     sites="none",

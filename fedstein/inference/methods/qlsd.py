@@ -178,7 +178,7 @@ def restore(level: Any, norm: Any, levels: int) -> Array:
 
 QLSD = MethodKind(
     name="qlsd",
-    about="Langevin dynamics at the server with gradients quantised to a byte a number",
+    about="Langevin dynamics at the server with gradients quantised to one byte for each number",
     settings=QlsdSettings,
     build=qlsd,
     sites="none",

@@ -38,17 +38,16 @@ class RobustSettings(Settings):
 
     kind: Literal["none", "bounded"] = Field(
         "none",
-        description="How sites are put together: added up as they are, or with bounds on the pull and the curvature of "
+        description="How sites are combined: added without change, or with bounds on the pull and the curvature of "
         "each, so that single lying clients have little influence.",
     )
     pull: PositiveFloat = Field(
         1.0,
-        description="A site that pulls at the posterior more than this many times the median of all sites counts as "
-        "that much.",
+        description="A site that pulls the posterior by more than this many times the median pull is scaled down.",
     )
     curvature: Annotated[float, Field(ge=1)] = Field(
         3.0,
-        description="A site with more curvature than this many times the median of all sites counts as that much.",
+        description="A site with more curvature than this many times the median curvature is scaled down to it.",
     )
     rest: Count = Field(
         0, description="Rounds in which a client that has trained is not drawn again; 0: it may be drawn every round."

@@ -57,8 +57,8 @@ class CurvatureSettings(SiteSettings):
     )
     stiffness: PositiveFloat = Field(
         1.0,
-        description="c takes c H for the curvature H: the gradient at the expansion point stays exact, and c decides "
-        "how far from there the expansion is believed.",
+        description="The factor c on the curvature H. The gradient at the expansion point stays exact; a larger c "
+        "makes the gradient change faster away from this point.",
     )
     damping: Share = Field(1.0, description="rho in site <- (1 - rho) old + rho new.")
     label_samples: Annotated[int, Field(ge=0, le=1000)] = Field(
