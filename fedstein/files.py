@@ -45,7 +45,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 def folder_lock(folder: Path, *, wait: bool) -> Iterator[None]:
     """Lock a folder, where the system has locks. The lock ends with the process, however the process ends.
 
-    ``BlockingIOError`` where somebody else has it and ``wait`` is false.
+    Raises ``BlockingIOError`` if another process has the lock and ``wait`` is false.
     """
     if fcntl is None:
         yield

@@ -11,12 +11,12 @@ def cores() -> int:
 
 
 def memory() -> int | None:
-    """Bytes of memory, None where the system does not say."""
+    """Bytes of memory, None if the system does not say."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
 
 
 def memory_maps() -> tuple[int, int] | None:
-    """How many memory maps this process has and how many it may have; None where the system does not say.
+    """How many memory maps this process has and how many it may have; None if the system does not say.
 
     Every compiled program takes several maps. A process that reaches the limit (65,530 by default on Linux) crashes.
     """

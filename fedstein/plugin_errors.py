@@ -113,7 +113,7 @@ def explain(error: BaseException) -> PluginError | None:
         error: Any exception.
 
     Returns:
-        The error to show instead; None where no code of a plug-in was involved.
+        The error to show instead; None if no code of a plug-in was involved.
     """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         for package, path in _used.items():
@@ -140,7 +140,7 @@ def place_of(error: BaseException, package: str) -> str:
         package: The top-level package.
 
     Returns:
-        ``"package/module.py, line 12"``, relative to the folder that Python found the package in; empty where none of
+        ``"package/module.py, line 12"``, relative to the folder that Python found the package in; empty if none of
         its lines was running.
     """
     if isinstance(error, SyntaxError) and error.filename:

@@ -62,10 +62,10 @@ class Posterior(PosteriorTools):
         config: The full config of the run.
         gaussian: The Gaussian of prior and sites, from full curvature sites: the posterior with the right width.
         clients: Where clients evaluated: the held-out rows and metrics of each.
-        scaling: How rows are scaled before the model sees them; None where they are used as they come.
+        scaling: How rows are scaled before the model sees them; None if they are used as they come.
         sums: The server's sums of full curvature sites: eta (d) and precision (d x d). Draws are made from them.
         features: The names of the features; x0, x1, ... where there are none.
-        doubts: Why sums and weights themselves are not to be trusted, in sentences; empty where they are.
+        doubts: Sentences that say why sums and weights cannot be trusted; empty if they can.
         weighted: Draws that the clients' exact likelihoods have weighted (``sites.expand = "variational"``).
         folder: The run folder that this was loaded from. Draws are kept there.
         labels: The label of each class, as it was passed; empty for a regression.

@@ -171,7 +171,7 @@ class Registry(Mapping[str, Part], Generic[Part]):
     def loaded(self) -> dict[str, Part]:
         """The parts that are here already, by name: built-in and registered ones, and plug-ins that were used before.
 
-        Nothing is imported, so that a plug-in which nobody has named cannot do anything.
+        Nothing is imported, so that a plug-in that no config has named cannot run any code.
         """
         return dict(self._parts)
 

@@ -122,7 +122,7 @@ def series_of(place: Path) -> Series:
     """The runs below a folder that has no ``series.json``: those that have begun.
 
     Raises:
-        InputError: There is none.
+        InputError: The folder contains no run.
     """
     runs = []
     for folder in runs_below(place, []):

@@ -24,7 +24,7 @@ def is_number(value: str) -> bool:
 
 
 def as_number(value: str) -> float:
-    """Return the number in a cell; NaN where there is none."""
+    """Return the number in a cell; NaN if there is none."""
     try:
         return float(value)
     except ValueError:

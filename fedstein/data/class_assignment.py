@@ -1,4 +1,4 @@
-"""Which classes each client holds, as a boolean table of clients x classes."""
+"""Assigning classes to clients, as a boolean table of clients x classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How clients are numbered: as the partition deals them, in blocks by what they hold, or shuffled by the seed.
+"""The numbering of clients: as the partition deals them, in blocks of clients with the same labels, or shuffled.
 
 Round robin visits clients by number, so the order decides what consecutive rounds see. The paper's round robin
 oscillates with the period of a pass, which happens when clients that hold the same labels follow each other.

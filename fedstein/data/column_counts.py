@@ -145,8 +145,8 @@ class Cells(NamedTuple):
     """One column, cell by cell."""
 
     missing: np.ndarray  # bool
-    numbers: np.ndarray  # float64; NaN where a cell holds no number
-    texts: Sequence[str] | None  # None where every cell that is not missing is a number
+    numbers: np.ndarray  # float64; NaN if a cell holds no number
+    texts: Sequence[str] | None  # None if every cell that is not missing is a number
 
 
 def read_cells(values: Column, known: Sequence[str] = ()) -> Cells:

@@ -25,8 +25,8 @@ class Dataset:
     test_y: np.ndarray
     classes: int  # 0 for regression
     feature_names: tuple[str, ...]
-    mean: np.ndarray  # float64, f; 0 where a column is not scaled
-    scale: np.ndarray  # float64, f; 1 where a column is not scaled
+    mean: np.ndarray  # float64, f; 0 if a column is not scaled
+    scale: np.ndarray  # float64, f; 1 if a column is not scaled
     target_mean: float = 0.0
     target_scale: float = 1.0
     label_names: tuple[str, ...] = ()  # the original label of each class index

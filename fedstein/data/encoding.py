@@ -1,4 +1,4 @@
-"""How columns of numbers and categories become the numeric columns that a model takes, the same for every client.
+"""The coding of columns of numbers and categories as the numeric columns of a model, the same for every client.
 
 A category column becomes one 0/1 column for each name of its list, called ``column=name``. A missing value is refused
 unless a fill is known: the mean of the training rows for a number, or the most frequent value. ``choose_encoding``

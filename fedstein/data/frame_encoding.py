@@ -15,7 +15,7 @@ from fedstein.errors import InputError
 
 
 class FrameOptions(NamedTuple):
-    """The keys of ``[data]`` that say what becomes of the columns of DataFrames; None where nothing was said."""
+    """The keys of ``[data]`` that decide how columns of DataFrames are coded; None if the user has not set a key."""
 
     features: Sequence[str] | None = None
     drop: Sequence[str] | None = None

@@ -60,7 +60,7 @@ def coded(y: np.ndarray, labels: Sequence[Label], name: str) -> np.ndarray:
         int32 indices.
 
     Raises:
-        InputError: A label is none of these.
+        InputError: A label is not one of these.
     """
     index = {label: code for code, label in enumerate(labels)}
     found = [value if not isinstance(value, np.generic) else value.item() for value in _cleaned(np.asarray(y), name)]
@@ -72,7 +72,7 @@ def coded(y: np.ndarray, labels: Sequence[Label], name: str) -> np.ndarray:
 
 
 def label_kind(labels: Sequence[Label]) -> str:
-    """The type of the labels, as ``data.json`` has it."""
+    """The type of the labels, in the form of ``data.json``."""
     return KINDS[type(labels[0])] if labels else "text"
 
 

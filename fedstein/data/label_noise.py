@@ -1,6 +1,6 @@
-"""Wrong labels on purpose: a share of the training labels of some clients is replaced by other labels.
+"""Label noise: a share of the training labels of some clients is replaced by other labels.
 
-Studies of robust methods need it: label noise at every client (FedGVI's tasks), or a few clients whose labels are all
+Studies of robust methods need wrong labels at every client (FedGVI's tasks), or a few clients whose labels are all
 wrong. Test rows keep their labels.
 """
 

@@ -148,7 +148,7 @@ def share_rows(dataset: Dataset, settings: PartitionSettings, seed: int) -> Shar
 
 
 def given_names(dataset: Dataset, settings: PartitionSettings, seed: int) -> list[str] | None:
-    """The names that the data gives its clients, in the order of their ids; None where the clients are not its own.
+    """The names that the data gives its clients, in the order of their ids; None if the clients are not its own.
 
     Args:
         dataset: The dataset.

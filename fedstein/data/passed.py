@@ -20,9 +20,9 @@ class Columns(NamedTuple):
     """The roles of the columns of DataFrames: features, target and client.
 
     Attributes:
-        features: The names of the features, in the order of the first client; empty where clients are arrays.
+        features: The names of the features, in the order of the first client; empty if clients are arrays.
         target: The column to predict; empty where targets are passed on their own.
-        client: The column with the owner of each row; empty where there is none.
+        client: The column with the owner of each row; empty if there is none.
         encoding: How the features become numbers; None: they are numbers.
         options: What the user wants of the columns.
     """

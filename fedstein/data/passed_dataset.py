@@ -25,7 +25,7 @@ def as_dataset(
 
     Args:
         clients: The clients.
-        test: Test rows; None where there are none.
+        test: Test rows; None if there are none.
         task: ``"classification"`` or ``"regression"``.
         declared: For a model of the user's own, the number of its classes (0: as many as there are labels); None for
             the models that a config can name.

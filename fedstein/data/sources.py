@@ -122,7 +122,7 @@ SOURCES = {
 class Way(NamedTuple):
     """One download method.
 
-    ``label`` names it for messages; it is empty where the method does not have the dataset. ``fetch(source, folder,
+    ``label`` names it for messages; it is empty if the method does not have the dataset. ``fetch(source, folder,
     progress)`` returns the compact arrays of a dataset. It may write to the temporary folder, calls ``progress`` with
     lines of text for the user, and raises ``Unreachable`` if the download fails or a checksum is wrong.
     """

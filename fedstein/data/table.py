@@ -30,7 +30,7 @@ class Table:
     Attributes:
         name: What messages call it: the name of the file.
         features: The feature columns by name, in the order of the file.
-        target_name: The name of the target column; empty where there is none.
+        target_name: The name of the target column; empty if there is none.
         targets: The target of each row as text.
         clients: The client of each row, where a column names it.
         rows: The number of rows.
@@ -259,7 +259,7 @@ def numbers(values: Column, table: Table, column: str) -> np.ndarray:
 
 
 def read_numbers(values: Column) -> np.ndarray:
-    """Read the numbers of a column as float64, with NaN where a cell holds none."""
+    """Read the numbers of a column as float64, with NaN if a cell holds none."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values.astype(np.float64)
     try:

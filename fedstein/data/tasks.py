@@ -1,4 +1,4 @@
-"""Whether the targets of a file are labels or numbers."""
+"""Deciding whether the targets of a file are labels or numbers."""
 
 from __future__ import annotations
 

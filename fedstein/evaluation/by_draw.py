@@ -23,7 +23,7 @@ def class_log_probabilities(model: Model, x: np.ndarray, points: np.ndarray) -> 
 
     Args:
         model: The model.
-        x: Rows as a dataset has them.
+        x: Rows in the form of a dataset.
         points: N x d draws of theta.
 
     Returns:
@@ -39,12 +39,12 @@ def log_likelihoods(model: Model, x: np.ndarray, y: np.ndarray, points: np.ndarr
 
     Args:
         model: The model.
-        x: Rows as a dataset has them.
+        x: Rows in the form of a dataset.
         y: Class indices, or targets as the model takes them.
         points: N x d draws of theta.
 
     Returns:
-        N x rows; None where the model gives no density of single rows: its likelihood is that of a whole client, or
+        N x rows; None if the model gives no density of single rows: its likelihood is that of a whole client, or
         ``predict`` gives moments of a distribution that is no Gaussian.
     """
     if model.whole_shard:
@@ -67,7 +67,7 @@ def gaussian_parts(model: Model, x: np.ndarray, points: np.ndarray) -> tuple[np.
 
     Args:
         model: The model.
-        x: Rows as a dataset has them.
+        x: Rows in the form of a dataset.
         points: N x d draws of theta.
 
     Returns:
@@ -83,12 +83,12 @@ def predictive_draws(model: Model, x: np.ndarray, points: np.ndarray, seed: int)
 
     Args:
         model: The model.
-        x: Rows as a dataset has them.
+        x: Rows in the form of a dataset.
         points: N x d draws of theta.
         seed: The same seed gives the same draws.
 
     Returns:
-        N x rows class indices or targets; None where the model says nothing of the distribution but its moments.
+        N x rows class indices or targets; None if the model says nothing of the distribution but its moments.
     """
     rng = np.random.default_rng(seed)
     if model.task == "classification":

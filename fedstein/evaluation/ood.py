@@ -1,6 +1,6 @@
-"""How well uncertainty tells rows of another kind from the test rows: the area under the ROC curve.
+"""Detection of out-of-distribution rows by their predictive entropy: the area under the ROC curve.
 
-A row counts as more foreign the larger the entropy of its predictive distribution is. The area is the probability that
+A row with a larger predictive entropy counts as more foreign. The area is the probability that
 a foreign row has a larger entropy than a test row, ties counted half: 1 is perfect, 0.5 is chance. It equals the
 statistic of Mann and Whitney divided by the number of pairs.
 """

@@ -42,7 +42,7 @@ class Reading(NamedTuple):
 
     @property
     def evaluation(self) -> dict[str, Any] | None:
-        """How many rows the clients evaluated, who is missing and what it cost; None where the server evaluates."""
+        """How many rows the clients evaluated, who is missing and what it cost; None if the server evaluates."""
         if not self.asked:
             return None
         known = self.clients if self.together is None else self.together
@@ -56,7 +56,7 @@ class Reading(NamedTuple):
         return {**self.metrics, **({"evaluation": self.evaluation} if self.asked else {})}
 
     def by_client(self, infos: Sequence[ClientInfo]) -> list[dict[str, Any]]:
-        """Id, name, held-out rows and metrics of each client that was asked; None where they are not known."""
+        """Id, name, held-out rows and metrics of each client that was asked; None if they are not known."""
         silent: dict[str, Any] = {"rows": None, **metrics.no_values(self.measured)}
         entries = []
         for info in infos:

@@ -1,4 +1,4 @@
-"""Packing: a message's encoded arrays in fewer bytes, without changing a bit of them.
+"""Lossless packing of a message's encoded arrays into fewer bytes.
 
 Codes of few bits are far from evenly distributed: most numbers are small compared with the largest of their group. A
 Huffman code gives frequent bytes few bits. It is DEFLATE's, without its search for repetitions, which codes with a
@@ -76,7 +76,7 @@ def unpack(arrays: Mapping[str, Any]) -> Arrays:
         The arrays as the codec wrote them, bit for bit.
 
     Raises:
-        FedsteinError: The message is none that ``pack`` writes; the text says why.
+        FedsteinError: The message was not written by ``pack``; the text says why.
     """
     if set(arrays) != {PACKED}:
         raise FedsteinError(f"expected a packed message, got arrays {sorted(arrays)}")

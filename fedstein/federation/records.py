@@ -22,10 +22,10 @@ class RoundRecord(Mapping[str, Any]):
         selected: The clients that trained.
         failed: The clients that were asked to train and did not.
         candidates: How many clients could be selected.
-        candidate_ids: Which ones they were; None where it was every client.
-        probabilities: The law behind the draw, aligned with the candidates; None where the scheme has none.
-        reports: The scalars that the candidates reported, None for each that is missing; None where nobody was asked.
-        faults: What went wrong although the round went on, by kind; None where nothing did.
+        candidate_ids: Which ones they were; None if it was every client.
+        probabilities: The law behind the draw, aligned with the candidates; None if the scheme has none.
+        reports: The scalars that the candidates reported, None for each that is missing; None if no client was asked.
+        faults: What went wrong although the round went on, by kind; None if nothing did.
         metrics: The value of each metric, the built-in ones first; None on rounds that were not evaluated.
         evaluation: Where clients evaluated: the rows, who is missing and the bytes it took.
         bytes_down: Array bytes from the server to clients.

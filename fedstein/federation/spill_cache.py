@@ -37,7 +37,7 @@ class SpillCache:
             state: Named arrays.
 
         Returns:
-            The same arrays under the same names; they may be in a file until somebody reads them.
+            The same arrays under the same names; they may be in a file until they are read.
         """
         if not self.budget or not state:
             return state

@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     round: int  # the round of the update
     update: Arrays
     held: Arrays  # the broadcast of that round, where the client held it
-    renewed: int = 0  # the round of the report; 0 where no report has renewed the site
+    renewed: int = 0  # the round of the report; 0 if no report has renewed the site
     report: Mapping[str, Any] = NOTHING
     heard: Mapping[str, Any] = NOTHING  # the broadcast that the report answers
 
@@ -46,11 +46,11 @@ def rounds_off(wire: Wire) -> bool:
 
 
 def compact(wire: Wire, origin: Origin | None, state: Mapping[str, Any], shared: tuple[str, ...]) -> Arrays:
-    """Write a state with messages in the place of the arrays that they give.
+    """Write a state with messages in place of the arrays that they give.
 
     Args:
         wire: How arrays of the run travel.
-        origin: The messages; None where they are not known.
+        origin: The messages; None if they are not known.
         state: The client's state.
         shared: The arrays of the state that come from messages.
 
@@ -79,7 +79,7 @@ def expand(wire: Wire, client: int, arrays: Arrays) -> tuple[State, Origin | Non
         arrays: What was stored.
 
     Returns:
-        The client's state, and the messages that it came from; None where it was stored as it is.
+        The client's state, and the messages that it came from; None if it was stored as it is.
 
     Raises:
         FedsteinError: The messages cannot be decoded.

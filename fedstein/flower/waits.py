@@ -1,7 +1,7 @@
 """Shorter waits in place of Flower 1.41's long ones, which have no setting, and a check for that version of Flower.
 
-A SuperNode looks for a message every 3 s and for the reply to it every 0.5 s, and whoever finds a message before its
-arrays waits 1 s. A round of several messages spends most of its time in these waits.
+A SuperNode looks for a message every 3 s and for the reply to it every 0.5 s, and a process that finds a message before
+its arrays waits 1 s. A round of several messages spends most of its time in these waits.
 """
 
 from __future__ import annotations

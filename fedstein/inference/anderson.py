@@ -27,7 +27,7 @@ def mixing(residuals: Sequence[GaussianSite], mean: np.ndarray, covariance: np.n
         covariance: V, its covariance.
 
     Returns:
-        Shares that add up to one; None where they would be too large to be trusted.
+        Shares that add up to one; None if they would be too large to be trusted.
     """
     moves = np.stack([_move(residual, mean, covariance) for residual in residuals])
     gram = moves @ moves.T

@@ -127,7 +127,7 @@ def start_of(received: Mapping[str, Any], state: Mapping[str, Any], sd: float) -
 
 
 def absorb(model: Model, server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays]) -> Arrays:
-    """The server's state with new factors of some clients in the place of their old ones, and the prior's renewed.
+    """The server's state with new factors of some clients in place of their old ones, and the prior's renewed.
 
     Args:
         model: The model.

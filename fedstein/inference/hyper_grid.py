@@ -1,6 +1,6 @@
 """Prior times sites by a grid over two or three parameters, where the prior is Gaussian in all others given them.
 
-Linear regression has h = (log xi, log gamma), negative binomial regression a dispersion in the place of gamma, and a
+Linear regression has h = (log xi, log gamma), negative binomial regression a dispersion in place of gamma, and a
 random intercept adds log tau. Given h the weights w are Gaussian (``collapse``), and the density of h is known up to a
 constant. A grid in the coordinates z of its Laplace approximation, h = centre + root z, gives the moments of theta
 without the noise of sampling, and draws of h whose density is known: a cell by its share, a point in it uniformly.

@@ -38,7 +38,7 @@ def first_chains(model: Model, settings: SamplerSettings, key: Array) -> Arrays:
 
 
 def with_chain(server: Arrays, chain: Array) -> Arrays:
-    """The server's state with the chains moved on and their new states kept, in the place of the oldest ones."""
+    """The server's state with the chains moved on and their new states kept, in place of the oldest ones."""
     count = server["kept"].shape[0]
     kept = np.concatenate([np.asarray(server["kept"]), np.asarray(chain)])[-count:]
     return {**server, "chain": jnp.asarray(chain), "kept": jnp.asarray(kept)}

@@ -1,4 +1,4 @@
-"""Gaussian sites by their natural parameters: sums, and distances in standard deviations of the posterior."""
+"""Gaussian sites in natural parameters: their sums, and distances between them in posterior standard deviations."""
 
 from __future__ import annotations
 

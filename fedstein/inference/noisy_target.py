@@ -7,7 +7,7 @@ client's score at every theta, and the client's noisy site t_k, expanded at the 
     score of t_k:   Lambda_k (Lambda_k + S_k)^-1 (r_k + Lambda_k m) - Lambda_k (Lambda_k + S_k)^-1 Lambda_k theta.
 
 A_k and Lambda_k are sums over synthetic rows with the client's own noisy moments, S_k = s^2 / v_k I, and r_k is the
-first line at m. The cavity is prior times all sites without t_k. Selection schemes take this in the place of a
+first line at m. The cavity is prior times all sites without t_k. Selection schemes take this in place of a
 ``Target``, so that their formulas stay where they are. It is post-processing of releases: it costs no budget.
 """
 

@@ -27,8 +27,8 @@ class Summary(Sequence[Row]):
     Attributes:
         rows: The rows. R-hat and ESS are None for what is not a Markov chain.
         using: What the numbers come from: ``"weighted"``, ``"nuts"``, ``"gaussian"`` or ``"particles"``.
-        problems: Why the intervals are not to be trusted, in sentences; empty where they are.
-        note: What to keep in mind even where nothing is wrong with the draws; empty where nothing is.
+        problems: Sentences that say why the intervals cannot be trusted; empty if they can.
+        note: A caution that applies even if nothing is wrong with the draws; empty if there is none.
     """
 
     def __init__(self, rows: list[Row], using: str, problems: Sequence[str] = (), note: str = ""):

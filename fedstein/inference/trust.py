@@ -36,11 +36,11 @@ class DrawDiagnostics:
         rhat: Rank-normalised split R-hat of each parameter.
         ess: Bulk effective sample size of each parameter.
         divergences: How many of the kept iterations diverged.
-        ebfmi: E-BFMI of each chain; empty where nothing had to be moved by NUTS.
+        ebfmi: E-BFMI of each chain; empty if nothing had to be moved by NUTS.
         acceptance: The mean acceptance probability.
         steps: Leapfrog steps of an iteration, the mean.
         seconds: How long it took, compilation included.
-        problems: Why the draws are not to be trusted, in sentences; empty where they are.
+        problems: Sentences that say why the draws cannot be trusted; empty if they can.
     """
 
     rhat: np.ndarray

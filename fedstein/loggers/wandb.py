@@ -62,7 +62,7 @@ class WandB(Callback):
         self._run.log(round_numbers(record), step=int(record["round"]))
 
     def on_end(self, summary: Mapping[str, Any] | None) -> None:
-        """Write the summary and end the run; the exit code is 1 where the run was stopped or failed."""
+        """Write the summary and end the run; the exit code is 1 if the run was stopped or failed."""
         if self._run is None:
             return
         self._run.summary.update(summary_numbers(summary or {}))

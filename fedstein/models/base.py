@@ -220,7 +220,7 @@ class ModelKind(NamedTuple):
         settings: The settings class, a subclass of ``ModelSettings``.
         build: Makes the model from the number of features, the number of classes (0 for regression) and the settings.
         traits: The facts that the table of defaults uses.
-        classes: The number of classes that the model needs; None where any number will do.
+        classes: The number of classes that the model needs; None if any number will do.
     """
 
     name: str

@@ -17,7 +17,7 @@ from fedstein.models.base import Blocks, Model, log_mean_exp
 TASKS = ("classification", "regression")
 LIKELIHOODS = ("categorical", "gaussian", "other")
 TARGETS = ("real", "count")
-HINTS = {  # what JAX' errors mean for somebody who has not met them
+HINTS = {  # explanations of JAX's errors for users who do not know them
     "TracerBoolConversion": "; use jax.numpy.where instead of if",
     "TracerArrayConversion": "; use jax.numpy instead of numpy",
 }

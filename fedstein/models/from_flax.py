@@ -42,7 +42,7 @@ def from_flax(
         The model.
 
     Raises:
-        InputError: Flax is not installed, the module is none of Flax, it has state besides its parameters (batch
+        InputError: Flax is not installed, the module is not one of Flax, it has state besides its parameters (batch
             statistics), it fails, or its outputs do not go with the likelihood.
     """
     try:

@@ -57,7 +57,7 @@ def from_numpyro(
         local: The latent variable that every client has for itself, such as the effect of a school where the schools
             are the clients. The function is then that of one client and samples it once, outside all plates. It is
             integrated out at the client and does not leave it (``fedstein.models.numpyro_local``);
-            ``Posterior.client_effect`` gives it to whoever has the client's rows.
+            ``Posterior.client_effect`` computes it from the client's rows.
         start: Where particles start: ``"median"`` (near the medians of the prior, in unconstrained values) or
             ``"prior"``.
         curvature: For likelihoods that are neither Bernoulli, categorical, Gaussian, Poisson, exponential nor binomial:

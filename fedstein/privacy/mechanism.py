@@ -54,7 +54,7 @@ class Family(NamedTuple):
         target: y -> rows x P.
         mean: f -> rows x P.
         information: f -> rows x P x P, the derivative of the mean.
-        squares: kappa / B, where the squares of targets are released too; 0 where they are not.
+        squares: kappa / B, where the squares of targets are released too; 0 if they are not.
     """
 
     predictors: int

@@ -1,6 +1,6 @@
 """Gaussian noise from a secret: SHAKE-256 of the secret and a label gives uniform bits, these give normal numbers.
 
-The same secret and label give the same noise, so that a release that is asked for again is the same release. Whoever
+The same secret and label give the same noise, so that a repeated request gets the same release. Somebody who
 does not know the secret cannot predict it. Sums and noise are rounded to one grid of a power of two far below the noise
 (2^-20 of its standard deviation or finer) before they are added as integers. Neighbouring datasets can therefore
 give the same outputs: the low bits of floating point sums tell nothing (Mironov 2012).

@@ -88,7 +88,7 @@ def dataset(name: str) -> Named:
     """The words and references of a dataset; a name in quotation marks for one that is not built in.
 
     Args:
-        name: The value of ``data.name``; empty where a run does not say.
+        name: The value of ``data.name``; empty if a run does not say.
     """
     unknown = Named(f"the data “{name}”" if name else "the data")
     return DATASETS.get(name.removesuffix("-full"), unknown)

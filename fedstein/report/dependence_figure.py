@@ -14,7 +14,7 @@ APART = 0.17  # between the schemes of a group
 
 
 class Point(NamedTuple):
-    """The mean accuracy of a scheme and half its interval over seeds; zero where there is one seed."""
+    """The mean accuracy of a scheme and half its interval over seeds; zero if there is one seed."""
 
     sites: str
     order: str

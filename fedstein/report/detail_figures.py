@@ -113,7 +113,7 @@ def reports(run: dict[str, Any]) -> Figure | None:
         run: The entry of a run in the views.
 
     Returns:
-        The figure, or None if nobody was asked for a report.
+        The figure, or None if no client was asked for a report.
     """
     view = run.get("reports") or {}
     if "median" not in view:
@@ -182,7 +182,7 @@ def incidents(run: dict[str, Any]) -> Figure | None:
 
 
 def detail(run: dict[str, Any], name: str, key: str) -> dict[str, Any] | None:
-    """A view of the posterior of a run; None where it is missing.
+    """A view of the posterior of a run; None if it is missing.
 
     Args:
         run: The entry of a run in the views.

@@ -207,7 +207,7 @@ class FollowedRun:
         return found if found.get("status", "finished") == "finished" else None
 
     def section(self, name: str) -> dict[str, Any]:
-        """A section of the config; empty where there is none."""
+        """A section of the config; empty if there is none."""
         found = self.config.get(name)
         return found if isinstance(found, dict) else {}
 

@@ -59,7 +59,7 @@ class Run:
 
     @cached_property
     def client_names(self) -> dict[int, str]:
-        """The names of the clients by id, from ``clients.json``; empty where they have none but their numbers."""
+        """The names of the clients by id, from ``clients.json``; empty if they have none but their numbers."""
         try:
             entries = json.loads((self.path / "clients.json").read_text("utf-8"))
             names = {int(entry["id"]): str(entry["name"]) for entry in entries}
@@ -119,7 +119,7 @@ class Run:
             key: The name of the number in ``rounds.jsonl``.
 
         Returns:
-            The mean, or None where no round has it.
+            The mean, or None if no round has it.
         """
         values = [line[key] for line in self.rounds if line.get(key) is not None]
         return sum(values) / len(values) if values else None
@@ -131,7 +131,7 @@ class Run:
             part: ``"train"``, ``"site"`` or ``"report"``.
 
         Returns:
-            The mean, or None where the run does not say.
+            The mean, or None if the run does not say.
         """
         values = [(line.get("row_gradients") or {}).get(part) for line in self.rounds]
         known = [value for value in values if value is not None]

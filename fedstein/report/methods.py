@@ -125,7 +125,7 @@ def caption(text: str, runs: Sequence[Run], interval: str) -> str:
     Args:
         text: What one sees.
         runs: The runs that are shown.
-        interval: What bands or bars over seeds mean; empty where there are none.
+        interval: What bands or bars over seeds mean; empty if there are none.
     """
     return " ".join(part for part in (text, interval, _origin(runs)) if part)
 

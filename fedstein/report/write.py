@@ -43,7 +43,7 @@ def write_report(paths: Sequence[str | Path], out: str | Path | None = None, not
     Args:
         paths: The run folders, or folders with runs below them. A folder that is given twice counts once.
         out: The folder to write to; by default FOLDER/report for one folder and ./report for several.
-        notes: What else is to be said of these runs; it comes before the report's own notes.
+        notes: Further notes on these runs; they come before the report's own notes.
 
     Returns:
         The files and the numbers of the report.

@@ -23,7 +23,7 @@ def find_ledgers(folder: Path) -> list[Path]:
         The files, in the order of the clients' numbers.
 
     Raises:
-        InputError: There is none.
+        InputError: The folder has no ledger.
     """
     found = [path for place in PLACES for path in (folder / place).glob("*.jsonl") if is_ledger(path)]
     if not found:

@@ -84,7 +84,7 @@ def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: S
         config: The config of the run.
         state: The state to save.
         engine: The engine, for what it must know again after a resume.
-        saved: The site table of the last checkpoint in this folder; None where there is none.
+        saved: The site table of the last checkpoint in this folder; None if there is none.
     """
     path = folder / "manifest.json"
     known: dict[str, Any] = read_json(path, "a checkpoint")["clients"] if path.exists() else {}

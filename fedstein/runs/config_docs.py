@@ -28,9 +28,9 @@ class KeyText(NamedTuple):
     Attributes:
         key: ``section.key``.
         type: The type and the bounds.
-        default: The default of the class; empty where it has none.
+        default: The default of the class; empty if it has none.
         meaning: What the key means.
-        reasons: Where the default depends on other parts: values, empty where they are worked out, and reasons.
+        reasons: Where the default depends on other parts: values, empty if they are worked out, and reasons.
     """
 
     key: str

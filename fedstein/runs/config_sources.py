@@ -191,7 +191,7 @@ def combine(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def layer_of(layers: Sequence[Layer], key: str) -> int | None:
-    """The number of the layer whose value of ``section.key`` counts; None where no layer has the key."""
+    """The number of the layer whose value of ``section.key`` counts; None if no layer has the key."""
     section, _, name = key.rpartition(".")
     for number in reversed(range(len(layers))):
         values = layers[number][1] if not section else layers[number][1].get(section, {})

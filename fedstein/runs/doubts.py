@@ -23,8 +23,8 @@ def doubts(
     Args:
         config: The config of the run.
         records: Its rounds.
-        refined: What the summary says of the passes that refined the sites; None where there were none.
-        weights: What ``weights.json`` says of the check of the sites; None where there was none.
+        refined: What the summary says of the passes that refined the sites; None if there were none.
+        weights: What ``weights.json`` says of the check of the sites; None if there was none.
 
     Returns:
         A sentence for each reason; nothing for runs without full sites.
@@ -55,7 +55,7 @@ def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[s
     """List the reasons why the sites do not represent the likelihoods.
 
     Args:
-        weights: What ``weights.json`` says; None where nobody checked.
+        weights: The content of ``weights.json``; None if the sites were not checked.
         quoted: Whether the weighted draws are those to quote from, or draws are used without their weights.
 
     Returns:

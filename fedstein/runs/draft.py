@@ -23,10 +23,10 @@ class Facts(NamedTuple):
     Attributes:
         task: ``"classification"`` or ``"regression"``.
         classes: The number of classes; 0 for regression.
-        clients: The clients that the data itself names; 0 where it names none.
+        clients: The clients that the data itself names; 0 if it names none.
         traits: What rules must know of a model that no registry has; None for models that a config can name.
         dim: The parameters of such a model; 0 for models that a config can name.
-        features: The number of features; 0 where it is not known.
+        features: The number of features; 0 if it is not known.
     """
 
     task: str

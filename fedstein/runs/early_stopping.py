@@ -15,7 +15,7 @@ def stop_reason(patience: int | None, records: Sequence[Mapping[str, Any]]) -> s
         records: The rounds so far. Their NLL is that of rows that clients hold out.
 
     Returns:
-        A sentence, or None where the run goes on. The latest round must have been evaluated.
+        A sentence, or None if the run goes on. The latest round must have been evaluated.
     """
     if patience is None or not records or records[-1]["nll"] is None:
         return None

@@ -197,7 +197,7 @@ class RunFolder:
             write_json(self.path / "clients-evaluation.json", document)
 
     def read_evaluation(self) -> list[dict[str, Any]] | None:
-        """The held-out rows and metrics of each client; None where clients did not evaluate."""
+        """The held-out rows and metrics of each client; None if clients did not evaluate."""
         path = self.path / "clients-evaluation.json"
         document = read_json(path, "an evaluation by the clients") if path.is_file() else None
         return document.get("clients") if isinstance(document, dict) else None
@@ -268,7 +268,7 @@ class RunFolder:
         return Scaling(np.array(facts["mean"], np.float64), np.array(facts["scale"], np.float64), *target)
 
     def encoding(self) -> Encoding | None:
-        """How the columns of the user's files became the features; None where the features are columns themselves.
+        """How the columns of the user's files became the features; None if the features are columns themselves.
 
         Raises:
             InputError: ``data.json`` is damaged.

@@ -121,7 +121,7 @@ def read_draws(folder: Path, sampler: Sampler, seed: int) -> PosteriorDraws | No
         seed: The seed that they must have.
 
     Returns:
-        The draws, or None where there are none from the sums that are there now.
+        The draws, or None if there are none from the sums that are there now.
     """
     try:
         about = read_json(folder / ABOUT, "draws")

@@ -1,4 +1,4 @@
-"""Pruning: a finished run keeps what resuming, forgetting and predicting need, and not what can be computed again.
+"""Pruning: a finished run keeps what resuming, forgetting and predicting need, and drops what can be recomputed.
 
 Sites that add up are an expansion of a client's likelihood at the particles. In a local run the rows are at hand, so
 the sites of a finished run can be expanded anew at its last particles. They are most of a large checkpoint: 343 of
@@ -101,7 +101,7 @@ def prune_run(path: Path, limit: int = LIMIT) -> int:
 
 
 def pruned_clients(folder: RunFolder) -> list[int]:
-    """The clients whose sites were pruned; none where the run was not pruned."""
+    """The clients whose sites were pruned; none if the run was not pruned."""
     path = folder.checkpoint / "manifest.json"
     return list(read_json(path, "a checkpoint").get("pruned", ())) if path.is_file() else []
 

@@ -68,9 +68,9 @@ class Refinement(NamedTuple):
 
     Attributes:
         found: The conclusion, with refined sums where there were passes.
-        refined: What ``summary.json`` says of the passes; None where there were none.
+        refined: What ``summary.json`` says of the passes; None if there were none.
         weights: What ``weights.json`` says of the check of the sites; None without full sites.
-        weighted: Draws to quote from; None where the sites were only checked, or could not be.
+        weighted: Draws to quote from; None if the sites were only checked, or could not be.
     """
 
     found: Conclusion
@@ -96,7 +96,7 @@ def refine_conclusion(
         the sums stay as they were, and the reason is given.
 
     Raises:
-        FedsteinError: Nobody answered for too long.
+        FedsteinError: No client answered for too long.
     """
     if found.sums is None:
         return Refinement(found)

@@ -255,7 +255,7 @@ def finish(folder: RunFolder, run: PreparedRun, state: RunState, on_pass: OnPass
 
 
 class End(NamedTuple):
-    """How good the posteriors that a run leaves are; None where there is none, or nothing to evaluate on."""
+    """How good the posteriors that a run leaves are; None if there is none, or nothing to evaluate on."""
 
     posterior: Reading | None = None
     gaussian: Reading | None = None

@@ -72,7 +72,7 @@ def read_series(place: Path) -> Series | None:
         place: The folder.
 
     Returns:
-        The series, or None where the folder has no ``series.json``.
+        The series, or None if the folder has no ``series.json``.
 
     Raises:
         InputError: The file is damaged or has another format.

@@ -136,7 +136,7 @@ def work_off(
                 working = [entry for entry in working if not ended(entry, on_failure)]
                 left = sum(job.weight for job in waiting)
                 left += sum(e.job.weight * (1 - rounds_done(e.folder) / e.job.rounds) for e in working)
-                # The whole is said once, at the end: a run that has played its last round still has to write.
+                # The end is reported once all files are written: after its last round a run still has to write them.
                 on_progress(min(1 - left / whole, 0.99), ", ".join(entry.job.name for entry in working))
         finally:
             for entry in working:

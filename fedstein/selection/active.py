@@ -69,13 +69,13 @@ def active_law(values: Indicators, alpha1: float, alpha2: float, alpha3: float) 
     """The law of the first draw.
 
     Args:
-        values: v_k of each candidate; None where it did not report.
+        values: v_k of each candidate; None if it did not report.
         alpha1: The share of the lowest values that is left out.
         alpha2: The factor in the exponent.
         alpha3: The share of uniform draws.
 
     Returns:
-        The probabilities; None where there was no report.
+        The probabilities; None if there was no report.
     """
     heard = [i for i, value in enumerate(values) if value is not None and np.isfinite(value)]
     law: list[float | None] = [None] * len(values)

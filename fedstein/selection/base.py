@@ -42,7 +42,7 @@ class Scheme(NamedTuple):
 
     Attributes:
         name: The value of ``selection.kind``.
-        draw: Memory, candidates, indicators (None where nobody is asked), uniform numbers -> ``Draw``.
+        draw: Memory, candidates, indicators (None if no client is asked), uniform numbers -> ``Draw``.
         report: Runs on the client, compiled: ``Target``, what ``prepare`` gave -> named arrays. None: nobody is asked.
         indicators: On the server: the broadcast as clients received it, the reports -> one number for each report.
         prepare: Runs on the client, compiled, once a round for all clients of a process: ``SharedTarget`` -> arrays.

@@ -1,4 +1,4 @@
-"""DivFL (Balakrishnan et al. 2022): the clients whose gradients stand for everybody's, by greedy facility location.
+"""DivFL (Balakrishnan et al. 2022): clients whose gradients represent those of all, by greedy facility location.
 
 A client reports the gradient of its mean loss, N x d. The server adds one client after another to the set S so that
 

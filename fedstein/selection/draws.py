@@ -38,7 +38,7 @@ def weigh(indicators: Indicators) -> tuple[np.ndarray, np.ndarray]:
 def at_most(probabilities: np.ndarray, most: float) -> np.ndarray:
     """The same distribution with no entry above ``most``: what is cut off goes to the others in proportion.
 
-    Others that have nothing share it equally; where even that is too much for everybody, all are equally likely.
+    If all others are zero, they share it equally. If even that exceeds ``most``, all are equally likely.
     """
     count = len(probabilities)
     if most * count <= 1:
@@ -63,7 +63,7 @@ def proportional(candidates: Sequence[int], indicators: Indicators, uniforms: np
 
     Args:
         candidates: The clients that were asked.
-        indicators: One number for each; None where no report counts.
+        indicators: One number for each; None if no report counts.
         uniforms: Uniform numbers, one for each candidate.
         most: The largest probability that one client can have.
 

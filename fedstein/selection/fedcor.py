@@ -1,4 +1,4 @@
-"""FedCor (Tang et al. 2022): the clients whose change of loss says most about everybody's, by a Gaussian process.
+"""FedCor (Tang et al. 2022): clients whose change of loss best predicts that of all, by a Gaussian process.
 
 A candidate reports its mean loss and its number of rows. Sigma is the covariance over clients of the changes of loss
 from one report to the next. With p_i = n_i / sum n, the server takes

@@ -102,12 +102,12 @@ def oort_scores(utilities: Indicators, last: Sequence[int], now: int) -> list[fl
     """The scores of the candidates.
 
     Args:
-        utilities: U_k of each candidate; None where it did not report.
-        last: The round in which each trained last; 0 where it never did.
+        utilities: U_k of each candidate; None if it did not report.
+        last: The round in which each trained last; 0 if it never did.
         now: t, from 1.
 
     Returns:
-        The scores; None where there was no report. Clients that never trained have no bonus.
+        The scores; None if there was no report. Clients that never trained have no bonus.
     """
     heard = [u for u in utilities if u is not None and np.isfinite(u)]
     if not heard:
@@ -130,14 +130,14 @@ def oort_law(
     """The law of the first draw: scores above the cut-off, mixed with uniform draws of newcomers.
 
     Args:
-        scores: The scores of the candidates; None where there was no report.
-        last: The round in which each trained last; 0 where it never did.
+        scores: The scores of the candidates; None if there was no report.
+        last: The round in which each trained last; 0 if it never did.
         explore: The share of newcomers, epsilon.
         cut_off: The share of the lowest score taken that is still good enough.
         places: Clients that train in the round.
 
     Returns:
-        The probabilities; None where there was no report.
+        The probabilities; None if there was no report.
     """
     law: list[float | None] = [None] * len(scores)
     heard = [i for i, score in enumerate(scores) if score is not None]

@@ -3,7 +3,7 @@ losses.
 
 A candidate reports its mean loss at the particles, one scalar, and the largest losses train. The authors draw the
 pool in proportion to the clients' rows; here, as with every scheme, it is drawn uniformly. With ``pool = 0``
-everybody is asked, and the rule is greedy.
+every client is asked, and the rule is greedy.
 
 Reference: Cho, Wang and Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice
 Selection Strategies", 2020.

@@ -17,7 +17,7 @@ class RandomSettings(SelectionSettings):
 
 
 def random(settings: RandomSettings, kernel: Kernel) -> Scheme:
-    """Build the scheme. It asks nobody, so it needs no kernel."""
+    """Build the scheme. It needs no reports and no kernel."""
 
     def draw(memory: Memory, candidates: Sequence[int], indicators: None, uniforms: np.ndarray) -> Draw:
         return Draw([candidates[i] for i in np.argsort(uniforms)], None)

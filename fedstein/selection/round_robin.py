@@ -24,12 +24,12 @@ class RoundRobinSettings(SelectionSettings):
 
 
 def round_robin(settings: RoundRobinSettings, kernel: Kernel) -> Scheme:
-    """Build the scheme. It asks nobody, so it needs no kernel.
+    """Build the scheme. It needs no reports and no kernel.
 
     The memory is the sequence of turns to come, in which every client has a turn, and the number of passes dealt.
     Several clients a round are the next distinct ones of the sequence, so a round that spans two passes never asks one
-    client twice, and nobody loses a turn. A client that is absent for long is owed one turn besides that of the current
-    pass, not one for every pass that it missed.
+    client twice, and no client loses a turn. A client that is absent for long is owed one turn besides that of the
+    current pass, not one for every pass that it missed.
 
     Args:
         settings: The settings of ``[selection]``.

@@ -1,4 +1,4 @@
-"""Step weights that make the expected step of a round that of all clients, whoever is drawn.
+"""Step weights that make the expected step of a round equal to the step of all clients.
 
 A method that averages updates by rows would take the step sum_k (n_k / N) D_k if all K clients trained. Of the clients
 S that a rule draws it takes
@@ -57,7 +57,7 @@ def race_weights(
     weights = dict.fromkeys(selected, 1.0)
     left = [time for client, (_, time) in rest.items() if client not in raced]
     if not left:
-        return weights  # everybody trains
+        return weights  # all clients train
     if len(raced) == 1:
         total = sum(p for p, _ in rest.values())
         return weights | {raced[0]: total / rest[raced[0]][0]}

@@ -24,7 +24,7 @@ class Kernel(NamedTuple):
     """A kernel that is symmetric, positive definite and a function of the distance alone.
 
     A kernel is a static argument of compiled functions: it is hashed by its functions. Make it once, at the level of
-    a module; a kernel that is made anew for every call is compiled anew for every call.
+    a module; a kernel that is made in every call is compiled in every call.
 
     Attributes:
         name: The name in the config and in the registry.

@@ -75,7 +75,7 @@ def tilted_direction(
 ) -> Any:
     """Work out the SVGD direction for the target whose score is ``scores + sum_c sign_c * score(kde of centres_c)``.
 
-    The KDE scores never come into being: each is A_c Y_c - diag(A_c 1) Theta, so K times their sum is a product of
+    The KDE scores are never materialised: each is A_c Y_c - diag(A_c 1) Theta, so K times their sum is a product of
     small coefficient matrices with the arrays that are there already:
 
         N phi = K S + sum_c sign_c (K A_c) Y_c + [ L - K diag(sum_c sign_c A_c 1) ] Theta,

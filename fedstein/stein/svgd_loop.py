@@ -39,8 +39,8 @@ def svgd_loop(
         direction: ``svgd.tilted_direction``, with its settings (kernel, KDE bandwidth and so on) bound.
         optimiser: The step rule.
         linear: A factor c of theta in the score that is not part of ``score`` (see ``svgd.tilted_direction``), or None.
-        relative: Call ``score(step, offset, origin)`` instead, whose sum the blocks are: one large array less comes
-            into being.
+        relative: Call ``score(step, offset, origin)`` instead, where the blocks are offset + origin. This saves one
+            large array.
         scale: A factor of the optimiser's step size.
         history: The optimiser's history after ``taken`` steps of an earlier loop that this one continues, or None.
         taken: How many steps the earlier loop has taken.

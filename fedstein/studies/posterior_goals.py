@@ -189,7 +189,7 @@ def measure(task: str, seed: int, found: Found, chains: np.ndarray, out: Path) -
 
 
 def write_line(path: Path, line: dict[str, Any]) -> None:
-    """Put a line into the CSV file, in the place of an earlier one of the same task and seed."""
+    """Put a line into the CSV file, in place of an earlier one of the same task and seed."""
     lines = list(csv.DictReader(path.open())) if path.exists() else []
     text = {key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in line.items()}
     lines = [old for old in lines if (old["task"], old["seed"]) != (text["task"], text["seed"])] + [text]

@@ -22,7 +22,7 @@ def known(path: Path, keys: Sequence[str]) -> set[tuple[str, ...]]:
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
-    """The lines of a table; none where there is no file."""
+    """The lines of a table; none if there is no file."""
     if not path.exists():
         return []
     with path.open(newline="") as file:

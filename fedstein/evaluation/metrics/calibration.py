@@ -68,8 +68,8 @@ def reliability_of(sums: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         sums: Sums over rows, such as ``binned`` gives.
 
     Returns:
-        ``{low, high, count, confidence, accuracy}`` of each bin, the last two being means over its rows, None where it
-        is empty; None where there are no bins, as in regression.
+        ``{low, high, count, confidence, accuracy}`` of each bin, the last two being means over its rows, None if it
+        is empty; None if there are no bins, as in regression.
     """
     if "bin_rows" not in sums:
         return None

@@ -113,7 +113,7 @@ def implausible_sums(sums: Mapping[str, Any], metrics: Sequence[Metric] = BUILT_
     """Explain why no rows could produce these sums; the text is empty if some could.
 
     Args:
-        sums: What a client sent; names and shapes are as ``sum_shapes`` has them.
+        sums: What a client sent; names and shapes are in the form of ``sum_shapes``.
         metrics: What the sums are for.
 
     Returns:

@@ -42,7 +42,7 @@ def nll_on_grid(prediction: Prediction, y: NDArray[Any]) -> Mapping[str, ArrayLi
 
 
 def least(sums: Mapping[str, Any], target_scale: float = 1.0) -> float | None:
-    """The temperature of the least NLL; None where the sums are not finite."""
+    """The temperature of the least NLL; None if the sums are not finite."""
     values = np.asarray(sums["nll_at"], np.float64)
     if not np.isfinite(values).all():
         return None

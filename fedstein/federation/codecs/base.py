@@ -20,9 +20,9 @@ class MessageInfo(NamedTuple):
         kind: ``"broadcast"``, ``"report"``, ``"assignment"`` or ``"update"``.
         seed: The seed of the run.
         round: The round, from 1.
-        client: The client; -1 for a broadcast, which is the same for everybody.
+        client: The client; -1 for a broadcast, which is the same for all clients.
         precision: ``"float32"`` or ``"float64"``: what decoded arrays must be.
-        layout: The blocks of a particle; empty where there are no particles.
+        layout: The blocks of a particle; empty if there are no particles.
         natural: The names of a Gaussian site's shift and precision for each particle; empty names where there are none.
         points: The name of the points (particles).
         reference: What the receiver holds already, decoded.

@@ -91,7 +91,7 @@ def decode_quantised(bits: Bits, arrays: Arrays, info: MessageInfo) -> Arrays:
         The arrays that the receiver computes from, in the precision of the run.
 
     Raises:
-        FedsteinError: An array is none that ``encode_quantised`` writes; the text says why.
+        FedsteinError: An array was not written by ``encode_quantised``; the text says why.
     """
     found: Arrays = {}
     shift, precision = info.natural
@@ -123,7 +123,7 @@ def malformed(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> str:
         info: What both ends know.
 
     Returns:
-        The reason; empty where there is none. Factors that are not finite are those of a client that diverged, which is
+        The reason; empty if there is none. Factors that are not finite are those of a client that diverged, which is
         said where the decoded numbers are looked at.
     """
     packed, exponents = np.asarray(arrays[name]), np.asarray(arrays[name + EXPONENTS])

@@ -32,7 +32,7 @@ def unmasked_sum(
 
     Args:
         session: The session.
-        publics: The public keys of everybody in the session.
+        publics: The public keys of all clients in the session.
         masked: The masked inputs that came, by client: the survivors.
         inside: The clients whose pairwise masks are in the inputs.
         seeds: Who answered -> the shares of the survivors' seeds b.

@@ -48,7 +48,7 @@ def agree(private: bytes, public: bytes, purpose: str, session: str, one: int, o
         32 bytes.
 
     Raises:
-        ValueError: The public key is none.
+        ValueError: The public key is invalid.
     """
     shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
     first, second = sorted((one, other))
@@ -75,7 +75,7 @@ def unseal(key: bytes, sealed: bytes, about: str) -> bytes:
     """Read what ``seal`` wrote.
 
     Raises:
-        Forged: It was changed, or sealed by somebody else or about something else.
+        Forged: It was changed, or sealed by another client or for another purpose.
     """
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, about.encode())

@@ -1,7 +1,7 @@
 """The client's part of a secure sum: four phases, each a pure function from a state to a state and a message.
 
     keys      two fresh key pairs; their public halves are sent
-    shares    a fresh seed b; shares of b and of the mask key go to everybody, sealed
+    shares    a fresh seed b; encrypted shares of b and of the mask key, one for every client
     masked    x + mask(b) + sum over v > u of mask(s_uv) - sum over v < u of mask(s_uv)
     unmasked  for those whose masked input the server has: the share of their b; for the others: the share of their mask
               key. Never both of one client: together they would reveal its input.
@@ -77,14 +77,14 @@ def share(member: Member, publics: Mapping[int, Publics], threshold: int) -> tup
 
     Args:
         member: The state.
-        publics: The public keys of everybody in the session.
+        publics: The public keys of all clients in the session.
         threshold: How many clients must stay to the end.
 
     Returns:
         The new state, and what goes to each of the others.
 
     Raises:
-        Misuse: The session is too small, the threshold too low, or keys are doubled or not one's own.
+        Misuse: The session is too small, the threshold too low, a key occurs twice, or the client's own key is wrong.
     """
     if member.publics:
         if dict(member.publics) != dict(publics) or member.threshold != threshold:

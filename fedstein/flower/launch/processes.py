@@ -136,7 +136,7 @@ class Fleet:
             try:
                 self._start_link()
                 break
-            except PortTaken:  # somebody was quicker
+            except PortTaken:  # another program has taken the port
                 if attempt == 4:
                     raise
                 self.port = 0

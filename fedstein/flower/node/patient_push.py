@@ -3,11 +3,12 @@
 Flower's SuperNode sends a reply's head and then its objects. Two cuts lose the objects, and the server then waits for
 minutes for a reply that was announced and never becomes complete:
 
-- The link has stored an object and could not say so. The SuperNode sends it again, hears that nobody waits for it, and
-  drops the whole reply. Here the head is sent again instead: the link names the objects that are still missing.
-- The link has stored the head and could not say so, and the server has taken the head already. The SuperNode sends the
-  head again, and the link names no objects because it knows the request no more. Here all objects are sent then,
-  without a session, and the link takes those that are missing.
+- The link has stored an object, but its acknowledgement was lost. The SuperNode sends the object again, is told that it
+  is not expected, and drops the whole reply. Here the head is sent again instead, and the link names the objects that
+  are still missing.
+- The link has stored the head, but its acknowledgement was lost, and the server has already taken the head. The
+  SuperNode sends the head again, and the link names no objects because it no longer knows the request. Here all objects
+  are then sent without a session, and the link takes those that are missing.
 """
 
 from __future__ import annotations

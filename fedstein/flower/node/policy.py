@@ -264,7 +264,7 @@ def refuse_small(policy: Policy | None, rows: int, what: str) -> None:
 
 
 def privacy_of(config: Config) -> dict[str, Any]:
-    """The keys of the run's ``[privacy]``; empty where it has none."""
+    """The keys of the run's ``[privacy]``; empty if it has none."""
     return dict(config.to_dict().get("privacy") or {})
 
 

@@ -39,7 +39,7 @@ class Reception(threading.Thread):
             self.alarm.message_came()
 
     def result(self) -> int | None:
-        """The run of the message, or None where the message has been dropped."""
+        """The run of the message, or None if the message has been dropped."""
         if self.error is not None:
             raise self.error
         return self.run_id

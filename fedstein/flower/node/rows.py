@@ -167,7 +167,7 @@ def policy_of(node: Node) -> Policy | None:
 
 
 def read_budget(settings: Mapping[str, Any]) -> tuple[float, float] | None:
-    """epsilon and delta of the node config; None where the operator has set neither.
+    """epsilon and delta of the node config; None if the operator has set neither.
 
     Raises:
         InputError: Only one of them is there, or they are no budget.
@@ -264,7 +264,7 @@ def source_key(config: Config, node: Node) -> str:
 
 
 def read_kept(path: Path, key: str) -> Raw | None:
-    """The rows that were parsed before; None where they are of another source, damaged or missing."""
+    """The rows that were parsed before; None if they are of another source, damaged or missing."""
     try:
         arrays = unpack(path.read_bytes(), path)
         if arrays["key"].tobytes().decode() != key:

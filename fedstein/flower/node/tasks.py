@@ -37,7 +37,7 @@ from fedstein.flower.waits import Alarm
 
 CLIENT_APP = "fedstein.flower.node.client_app:app"
 ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # the calls that are signed with the secret
-LOOK_EVERY = 5.0  # seconds between two looks for a task that nobody has told of
+LOOK_EVERY = 5.0  # seconds between two looks for tasks that were not announced
 HEARTBEAT_EVERY = 10.0  # seconds; a SuperNode gives up a task after 30 s without one
 AFTER_FAILURE = 1.0  # seconds before the next try to reach the SuperNode
 

@@ -107,7 +107,7 @@ class Worker:
 
 
 def resident_memory(pid: int) -> int:
-    """Bytes of memory that a process uses; 0 where the system does not say."""
+    """Bytes of memory that a process uses; 0 if the system does not say."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

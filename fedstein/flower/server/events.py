@@ -62,7 +62,7 @@ class Events:
         Args:
             kind: What they are asked for, such as ``"ask"`` (for a report) or ``"train"``.
             number: The round.
-            clients: The clients whose answer is awaited; where there are none, nobody is asked any more.
+            clients: The clients whose answers are awaited; empty when the request is over.
             begin: Whether this is a new request.
         """
         self.at = number or self.at

@@ -66,7 +66,7 @@ class HandedOut(GridTransport):
         return [self.ticket]
 
     def hand_in(self, replies: Sequence[Message]) -> None:
-        """Take the replies that Flower's loop got to the message; none where it timed out."""
+        """Take the replies that Flower's loop got to the message; none if it timed out."""
         self.given[self.ticket] = (
             read_reply(replies[0]) if replies else DeliveryFailure("no reply in the time that Flower was given", True)
         )
@@ -144,7 +144,7 @@ class FedStein(Strategy):
             One message.
 
         Raises:
-            FedsteinError: Too few nodes came, or nobody could be asked to train.
+            FedsteinError: Too few nodes connected, or no client could be asked to train.
         """
         if self.prepared is None or self.state is None or self._post is None:
             self._post = HandedOut(grid, self.events)

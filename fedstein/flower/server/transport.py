@@ -46,7 +46,7 @@ class LinkAway(Exception):
 def link_is_away(error: Exception) -> bool:
     """Whether this is an error that Flower raises when the link is away.
 
-    Everything else is somebody's mistake and must not be hidden by waiting: a certificate that cannot be verified, for
+    Every other error has a cause that waiting would only hide: a certificate that cannot be verified, for
     example.
 
     Args:
@@ -144,7 +144,7 @@ class PatientGrid(Grid):
             timeout: Seconds to wait.
 
         Returns:
-            The replies that came; none where the link went away.
+            The replies that came; none if the link went away.
         """
         given = list(messages)
         try:

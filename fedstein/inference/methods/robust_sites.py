@@ -1,16 +1,16 @@
 """DSVGD for a federation with lying clients: a client acts through its site alone, and sites are bounded.
 
-A method trusts particles and sites as they come. With ``robust.kind = "bounded"`` the server uses no particles of a
-client: it draws its own from prior and sites. And it does not simply add sites up. With the sites exp(eta_k . theta -
-theta' Lambda_k theta / 2), Lambda_k symmetric and positive semi-definite, site k counts with the weight w_k v_k:
+Other methods trust the particles and sites of clients. With ``robust.kind = "bounded"`` the server does not use the
+particles of clients: it draws its own from prior and sites. It also weights the sites. With the sites exp(eta_k . theta
+- theta' Lambda_k theta / 2), Lambda_k symmetric and positive semi-definite, site k has the weight w_k v_k:
 
-    w_k = min(1, B median_j tr(Lambda_j) / tr(Lambda_k)):  nobody has more curvature than B times the median,
-    v_k = min(1, P median_j |s_j| / |s_k|),  s_k = w_k (eta_k - Lambda_k m):  nobody pulls more than P times the median.
+    w_k = min(1, B median_j tr(Lambda_j) / tr(Lambda_k)):  no site has more curvature than B times the median,
+    v_k = min(1, P median_j |s_j| / |s_k|),  s_k = w_k (eta_k - Lambda_k m):  none pulls more than P times the median.
 
-m is the mode of what follows with a unit Gaussian prior, and |s|^2 = s' (Lambda + I)^-1 s: how far the client's score
-alone would move the mode, in posterior sds. That is Huber's estimator with each client as an observation, found by
-reweighting. Weights of whole clients keep eta in the range of Lambda, which trimming coordinate by coordinate does not.
-A matrix that is not positive semi-definite is replaced by the nearest one that is.
+m is the mode of the weighted sum with a unit Gaussian prior, and |s|^2 = s' (Lambda + I)^-1 s: how far the client's
+score alone would move the mode, in posterior sds. That is Huber's estimator with each client as an observation, found
+by reweighting. Weights of whole clients keep eta in the range of Lambda, which trimming coordinate by coordinate does
+not. A matrix that is not positive semi-definite is replaced by the nearest one that is.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def bounded_sum(sites: Sequence[GaussianSite], pull: float, curvature: float) ->
         curvature: B, the largest curvature of a site over the median.
 
     Returns:
-        eta and precision in the place of their sums.
+        eta and precision in place of their sums.
     """
     sound = [
         GaussianSite(np.asarray(site.eta, np.float64), positive(np.asarray(site.precision, np.float64)))

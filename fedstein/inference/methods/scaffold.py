@@ -1,4 +1,4 @@
-"""SCAFFOLD (Karimireddy et al. 2020): control variates correct each client's gradient towards everybody's.
+"""SCAFFOLD (Karimireddy et al. 2020): control variates correct each client's gradient towards that of all clients.
 
     client:  y <- y - eta (g_k(y) - c_k + c), L times from y = x;   c_k' = c_k - c + (x - y) / (L eta)   (option II),
     server:  x <- x + eta_s mean (y_k - x),   c <- mean over all clients of c_k.

@@ -20,7 +20,7 @@ Arrays = dict[str, Any]  # what travels in a message, and what the server keeps:
 class Cavity(NamedTuple):
     """log(q / t_k) and the prior in the form that SVGD takes: a score, and KDE factors that stay factors."""
 
-    score: Callable[[Blocks], Blocks] | None  # None where the linear part is all there is
+    score: Callable[[Blocks], Blocks] | None  # None if the linear part is all there is
     mixtures: tuple[Mixture, ...] = ()
     linear: float | None = None  # c, where the score of the prior is c * theta; training then needs no array for it
 
@@ -63,7 +63,7 @@ class Site(NamedTuple):
     Attributes:
         name: The value of ``sites.kind``.
         init: Initial global particles -> the state that means t_k = 1.
-        cavity: What the client received, the particles in it, its state -> everybody else's part of q (``Cavity``).
+        cavity: What the client received, the particles in it, its state -> the other clients' part of q (``Cavity``).
         refit: Key, particles before and after training, state, shard -> the new state (eqn:tk).
         common_score: What was received, the particles, the particles relative to their mean -> the part of the cavity
             score that is the same for every client, prior included.
@@ -77,7 +77,7 @@ class Site(NamedTuple):
         kde: The density estimate, for sites that are made of particles.
         full: Whether one d x d site serves all particles, so that prior and sums are a posterior of their own.
         settles: Whether the particles settle on prior and sums after the last round.
-        natural: The names of the shift and the precision that a site has for each particle; empty where it has none.
+        natural: The names of the shift and the precision that a site has for each particle; empty if it has none.
     """
 
     name: str

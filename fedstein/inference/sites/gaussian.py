@@ -109,7 +109,7 @@ def newton(prior: Prior, eta: np.ndarray, summed: np.ndarray, theta: np.ndarray)
             root = np.linalg.cholesky(precision + np.diag(ridge))
         except np.linalg.LinAlgError:
             if not gradient.any():
-                return theta, precision  # a stationary point without curvature: whoever asked will refuse it
+                return theta, precision  # a stationary point without curvature, which the caller refuses
             damping = max(10 * damping, 1e-3)
             continue
         step = np.linalg.solve(root.T, np.linalg.solve(root, gradient))

@@ -27,7 +27,7 @@ def additive_sums(
         names: The shared arrays of a site.
         zeros: Dtype -> the arrays of a site at t_k = 1, on the host.
         tilted: The server's state -> what a report on the tilted target needs besides the particles.
-        renew: How reports that are scores renew sites; None where they cannot.
+        renew: How reports that are scores renew sites; None if they cannot.
 
     Returns:
         The server's side of the sites.

@@ -60,7 +60,7 @@ def _sound(bins: Any) -> bool:
 
 
 def clients_evaluated(run: FollowedRun, metric: str) -> dict[str, Any] | None:
-    """The scores of each client on its own held-out rows, the worst first; None where clients did not evaluate."""
+    """The scores of each client on its own held-out rows, the worst first; None if clients did not evaluate."""
     document = run.files["clients-evaluation.json"].value
     entries = (document or {}).get("clients")
     if not isinstance(entries, list) or run.summary is None:

@@ -59,7 +59,7 @@ def group_curves(group: FollowedGroup, metrics: list[str]) -> dict[str, Any]:
 
 
 def _placed(rounds: np.ndarray, numbers: list[np.ndarray], columns: list[np.ndarray]) -> np.ndarray:
-    """The values of each run at some rounds, runs x rounds; NaN where a run does not have the round."""
+    """The values of each run at some rounds, runs x rounds; NaN if a run does not have the round."""
     out = np.full((len(numbers), len(rounds)), np.nan)
     for row, (own, column) in enumerate(zip(numbers, columns, strict=True)):
         place = np.searchsorted(own, rounds)

@@ -14,7 +14,7 @@ DIGITS = 5
 
 
 def short(value: Any) -> float | int | None:
-    """A number with five significant digits; None where it is missing or not finite."""
+    """A number with five significant digits; None if it is missing or not finite."""
     if value is None:
         return None
     number = float(value)
@@ -46,7 +46,7 @@ def bucketed(values: NDArray[Any], size: int, how: str) -> NDArray[np.float64]:
         how: "mean", "min", "max", "sum" or "last".
 
     Returns:
-        The merged numbers, NaN where a group has none.
+        The merged numbers, NaN if a group has none.
     """
     count = values.shape[-1]
     groups = -(-count // size) if count else 0
@@ -66,7 +66,7 @@ def merged(values: NDArray[Any], how: str) -> NDArray[np.float64]:
         how: "mean", "min", "max" or "sum".
 
     Returns:
-        The merged numbers, NaN where there is none to merge.
+        The merged numbers, NaN if there is none to merge.
     """
     if how in ("min", "max"):
         least = (np.fmin if how == "min" else np.fmax).reduce(values, axis=0, initial=np.nan)

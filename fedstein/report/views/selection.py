@@ -55,7 +55,7 @@ def heat_map(run: FollowedRun) -> dict[str, Any]:
 
 
 def _rounded(law: np.ndarray) -> list[list[float | None]]:
-    """Probabilities with four digits more than a fair share needs; None where a client was no candidate."""
+    """Probabilities with four digits more than a fair share needs; None if a client was no candidate."""
     places = 4 + len(str(len(law)))
     return [[None if value != value else value for value in row] for row in np.round(law, places).tolist()]
 

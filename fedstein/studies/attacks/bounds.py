@@ -33,7 +33,7 @@ class Rates(NamedTuple):
 
 
 class LowerBounds(NamedTuple):
-    """Lower bounds on epsilon; 0 where the scores prove nothing."""
+    """Lower bounds on epsilon; 0 if the scores prove nothing."""
 
     plain: float  # without an assumption about the mechanism
     gaussian: float  # as the epsilon of the mu below

@@ -30,12 +30,12 @@ class Entry(NamedTuple):
     Attributes:
         task: The name of the task.
         method: The name of the method.
-        step_size: The step size that was chosen; None where there are no runs.
+        step_size: The step size that was chosen; None if there are no runs.
         factor: The step size divided by the default one.
-        refused: Why there are no runs, in a sentence; empty where there are.
+        refused: Why there are no runs, in a sentence; empty if there are.
         runs: The finished runs, one for each seed; where clients train alone, one for each seed and client.
-        areas: For each run, how well its uncertainty tells foreign rows from test rows; empty where the task has none.
-        quoted: For each run, the scores of the draws that it predicts with; empty where those are the particles.
+        areas: For each run, how well its uncertainty tells foreign rows from test rows; empty if the task has none.
+        quoted: For each run, the scores of the draws that it predicts with; empty if those are the particles.
     """
 
     task: str

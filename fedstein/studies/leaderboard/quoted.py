@@ -1,7 +1,7 @@
 """Scores of the draws that a run ends with, where it has draws to predict with beside its particles.
 
 Rounds are evaluated with particles. A run with ``sites.expand = "variational"`` ends with weighted draws, which
-``Posterior.predict`` uses, so these are what is to be compared.
+``Posterior.predict`` uses, so the leaderboard compares the scores of these draws.
 """
 
 from __future__ import annotations

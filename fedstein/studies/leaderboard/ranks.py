@@ -19,7 +19,7 @@ def mean_ranks(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         scores: Task -> method -> score; larger is better.
 
     Returns:
-        Method -> mean rank; empty where no task has all methods.
+        Method -> mean rank; empty if no task has all methods.
     """
     methods = list(dict.fromkeys(method for row in scores.values() for method in row))
     whole = [row for row in scores.values() if all(method in row for method in methods)]
@@ -53,7 +53,7 @@ def reached(run: Run, target: float, metric: str = "accuracy") -> tuple[int, int
         metric: The metric; larger is better.
 
     Returns:
-        The three costs, or None where the run never reaches it.
+        The three costs, or None if the run never reaches it.
     """
     sent, work = 0, 0
     for record in run.rounds:
@@ -76,6 +76,6 @@ def costs(run: Run) -> tuple[int, int]:
 
 
 def mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean, or None where a value is missing or there is none."""
+    """The mean, or None if a value is missing or there is none."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known and len(known) == len(values) else None

@@ -23,7 +23,7 @@ class Gap(NamedTuple):
     high: float | None
 
     def better(self, metric: str) -> bool | None:
-        """Whether the interval says that the method is better (True) or worse (False); None where it holds 0."""
+        """Whether the interval says that the method is better (True) or worse (False); None if it holds 0."""
         if self.low is None or self.high is None or self.low <= 0 <= self.high:
             return None
         return (self.mean > 0) == LARGER[metric]
@@ -50,7 +50,7 @@ def values_of(entry: Entry, metric: str) -> list[float | None]:
 
 
 def mean_score(entry: Entry, metric: str) -> float | None:
-    """The mean of a metric over the runs of an entry; None where a run lacks it."""
+    """The mean of a metric over the runs of an entry; None if a run lacks it."""
     return mean_of(values_of(entry, metric))
 
 
@@ -64,7 +64,7 @@ def by_seed(entry: Entry, metric: str) -> dict[int, float]:
 
 
 def gap(entry: Entry, default: Entry | None, metric: str) -> Gap | None:
-    """How a method differs from the default; None where there is nothing to compare."""
+    """How a method differs from the default; None if there is nothing to compare."""
     if default is None or not default.runs or entry.method == default.method:
         return None
     ours, theirs = by_seed(entry, metric), by_seed(default, metric)

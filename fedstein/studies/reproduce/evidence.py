@@ -149,7 +149,7 @@ def levels_of(gaps: Sequence[float], rule: str = "student", margin: float = MARG
     Args:
         gaps: The differences, one for each seed.
         rule: ``student`` or ``sequence``.
-        margin: The largest difference that does not matter; 0 where every difference does.
+        margin: The largest difference that does not matter; 0 if every difference does.
 
     Returns:
         The levels.

@@ -25,7 +25,7 @@ def share_at_period(values: Sequence[float], period: int) -> float | None:
         period: K, the number of clients.
 
     Returns:
-        The share, from 0 to 1; None where the curve has fewer than two whole passes, or none of it varies.
+        The share, from 0 to 1; None if the curve has fewer than two whole passes, or none of it varies.
     """
     passes = len(values) // period
     if passes < PASSES or period < 2:
