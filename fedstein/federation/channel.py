@@ -21,7 +21,7 @@ from fedstein.federation.packing import pack, unpack
 from fedstein.inference.sites.base import Arrays
 from fedstein.settings import Settings
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})  # what a receiver holds that holds nothing
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the arrays of a receiver that has received nothing yet
 POINTS = MessageInfo._field_defaults["points"]
 EVERYBODY = -1  # the client id in the ``MessageInfo`` of a broadcast
 
@@ -32,11 +32,11 @@ class ChannelSettings(Settings):
     codec: str = Field("plain", description="How arrays are written on the wire.")
     broadcast: str = Field("", description="The codec of broadcasts (to those who report); empty: channel.codec.")
     report: str = Field("", description="The codec of reports; empty: channel.codec.")
-    assignment: str = Field("", description="The codec of what a client needs to train; empty: channel.codec.")
+    assignment: str = Field("", description="The codec of assignments (to clients that train); empty: channel.codec.")
     update: str = Field("", description="The codec of updates; empty: channel.codec.")
     packing: Literal["none", "deflate"] = Field(
         "none",
-        description="Whether encoded arrays are packed by a Huffman code: fewer bytes, the same numbers, more time.",
+        description="Whether a Huffman code packs encoded arrays: fewer bytes, the same numbers, more time.",
     )
 
     def codec_of(self, kind: str) -> str:
@@ -55,7 +55,7 @@ def size_of(arrays: Mapping[str, Any]) -> int:
 class Wire(NamedTuple):
     """A codec for each kind of message, with what every message of a run has in common. Clients have one too."""
 
-    codecs: Mapping[str, Codec]  # by kind of message
+    codecs: Mapping[str, Codec]  # the codec of each kind of message
     seed: int
     precision: str
     layout: Layout = ()
@@ -99,6 +99,25 @@ def placed(arrays: Arrays) -> Arrays:
     }
 
 
+def not_held(encoded: Arrays, held: Mapping[str, Any]) -> Arrays:
+    """The arrays of a message without those that the receiver holds already, bit for bit.
+
+    Args:
+        encoded: The message as it travels.
+        held: What the receiver holds.
+
+    Returns:
+        The arrays that must be sent.
+    """
+    return {name: array for name, array in encoded.items() if not (name in held and same_bits(array, held[name]))}
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    """Whether two arrays have the same shape, dtype and bytes."""
+    one, other = np.asarray(one), np.asarray(other)
+    return (one.shape, one.dtype) == (other.shape, other.dtype) and one.tobytes() == other.tobytes()
+
+
 class Broadcast(NamedTuple):
     """One broadcast: as the server has it, as it is encoded, and as clients decode it."""
 
@@ -130,12 +149,13 @@ class Channel:
         self._assigned = {}
         self.down = self.up = 0
 
-    def broadcast(self, arrays: Arrays, candidates: Sequence[int]) -> Broadcast:
+    def broadcast(self, arrays: Arrays, candidates: Sequence[int], held: Mapping[str, Any] = NOTHING) -> Broadcast:
         """Encode a broadcast once and count it for every candidate.
 
         Args:
             arrays: What the candidates need.
             candidates: The clients that it goes to.
+            held: What they hold already, as it travelled; what is the same in the broadcast is not counted again.
 
         Returns:
             The broadcast in all its forms.
@@ -143,7 +163,7 @@ class Channel:
         encoded = self.wire.encode("broadcast", self._round, EVERYBODY, arrays)
         received = self.wire.decode("broadcast", self._round, EVERYBODY, encoded)
         self._broadcast = Broadcast(arrays, encoded, received)
-        self.down += len(candidates) * size_of(encoded)
+        self.down += len(candidates) * size_of(not_held(encoded, held))
         return self._broadcast
 
     def assignment(self, client: int, arrays: Arrays) -> tuple[Arrays, Arrays]:

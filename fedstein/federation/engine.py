@@ -61,6 +61,19 @@ class Engine(Protocol):
         """Send the broadcast and collect the reports that arrive; both as they are on the wire."""
         ...
 
+    def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
+        """Say what ``ask`` will be called with in the next round, right before ``evaluate`` ends this one.
+
+        An engine may collect these reports with the evaluation. It must not take the last update as accepted for good
+        by then: the checkpoint of this round is not written yet.
+
+        Args:
+            round_index: The next round.
+            broadcast: What will be sent, as it is on the wire.
+            candidates: The clients that will be asked.
+        """
+        ...
+
     def train(
         self, round_index: int, client: int, assignment: Arrays, cached: Arrays, sites: SiteTable
     ) -> Trained | None:
@@ -70,11 +83,11 @@ class Engine(Protocol):
             round_index: The round, from 1.
             client: The client's id.
             assignment: What goes to the client now, as it is on the wire.
-            cached: What the client has received already in this round, as it was on the wire; empty where nothing.
+            cached: What the client has received already in this round, as it was on the wire; empty if nothing.
             sites: What the server has accepted so far.
 
         Returns:
-            The client's answer, or None where it did not answer.
+            The client's answer, or None if it did not answer.
         """
         ...
 
@@ -91,12 +104,12 @@ class Engine(Protocol):
 
         Args:
             round_index: The last round.
-            request: q as ``natural.expansion_request`` has it.
+            request: q in the form of ``natural.expansion_request``.
             clients: The clients to ask.
             sites: What the server has accepted so far.
 
         Returns:
-            The sites of those that answered, as ``natural.site_message`` has them. The messages are not encoded.
+            The sites of those that answered, in the form of ``natural.site_message``. The messages are not encoded.
         """
         ...
 
@@ -144,7 +157,7 @@ class EngineSettings(Settings):
     )
     budget: Count = Field(
         BUDGET,
-        description="MiB of memory for clients' rows, and as many for their sites; beyond that rows are cut from the "
+        description="MiB of memory for clients' rows, and as many for their sites; beyond it rows are taken from the "
         "dataset again and sites wait on disk. 0 sets no limit. Results do not depend on it.",
     )
 

@@ -61,6 +61,9 @@ class LocalEngine:
                 reports[k] = self.program.report(round_index, k, prepared, sites.get(k), shard)
         return reports
 
+    def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
+        """No message is saved in process; reports are computed when they are asked for."""
+
     def train(
         self, round_index: int, client: int, assignment: Arrays, cached: Arrays, sites: SiteTable
     ) -> Trained | None:

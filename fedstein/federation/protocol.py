@@ -11,7 +11,7 @@ import numpy as np
 
 from fedstein.errors import FedsteinError
 from fedstein.evaluation.metrics import no_values
-from fedstein.federation.channel import Channel
+from fedstein.federation.channel import EVERYBODY, POINTS, Channel
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import Engine
 from fedstein.federation.evaluation import Evaluate
@@ -52,8 +52,9 @@ class RoundContext(NamedTuple):
     total_every: int  # rounds after which the sums of the sites are computed afresh
     budget: int = 0  # bytes of memory for sites; 0 sets no limit
     barred: frozenset[int] = frozenset()  # clients that take no part
+    join: bool = False  # whether the reports of the next round come with an evaluation by clients
     renew: bool = False  # whether reports that are scores renew the sites of their senders
-    max_ratio: float = 0.0  # times the median of a round: what an indicator is cut at; 0 cuts nothing
+    max_ratio: float = 0.0  # indicators are cut at this multiple of the round's median; 0 cuts none
 
     @property
     def method(self) -> Method:
@@ -71,7 +72,7 @@ class RoundContext(NamedTuple):
 class Asked(NamedTuple):
     """The result of asking the candidates for reports."""
 
-    values: list[float | None] | None  # the indicators, aligned with the candidates; None where nobody is asked
+    values: list[float | None] | None  # the indicators, aligned with the candidates; None if no client is asked
     reports: dict[int, Arrays]  # the reports that count
     as_sent: dict[int, Arrays]  # the reports as they travelled, where that is smaller
     row_gradients: int
@@ -138,7 +139,9 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
         server = {**server, **context.method.spec.site.sums.total(sites.accepted)}  # running sums would drift
     memory = context.scheme.after(recalled, trained.selected, context.seed, len(context.engine.clients))
     after = RunState(round_index, server, sites, memory)
-    due = round_index == context.rounds or round_index % context.evaluate_every == 0
+    due = is_due(context, round_index)
+    if due and context.join and round_index < context.rounds:
+        announce_next(context, after)
     reading = context.evaluate(round_index, context.method.posterior(server), sites) if due else None
     record = RoundRecord(
         round=round_index,
@@ -176,7 +179,9 @@ def ask_candidates(context: RoundContext, round_index: int, state: RunState, can
         return Asked(None, {}, {}, 0)
     if context.method.protection is not None:
         return Asked(estimate_indicators(context, state, candidates), {}, {}, 0)
-    broadcast = channel.broadcast(context.method.broadcast(state.server, scheme.uses), candidates)
+    joined = context.join and round_index > 1 and is_due(context, round_index - 1)
+    held = {POINTS: context.method.posterior(state.server)} if joined else {}
+    broadcast = channel.broadcast(context.method.broadcast(state.server, scheme.uses), candidates, held)
     replies = context.engine.ask(round_index, broadcast.wire, candidates, state.sites)
     reports = {k: channel.receive("report", k, reply) for k, reply in replies.items()}
     sound = [k for k in candidates if k in reports and is_finite(reports[k])]
@@ -186,6 +191,24 @@ def ask_candidates(context: RoundContext, round_index: int, state: RunState, can
     work = rows * broadcast.received["particles"].shape[0]
     as_sent = replies if context.renew and rounds_off(channel.wire) else {}
     return Asked([values.get(k) for k in candidates], {k: reports[k] for k in values}, as_sent, work)
+
+
+def is_due(context: RoundContext, round_index: int) -> bool:
+    """Whether a round ends with an evaluation."""
+    return round_index == context.rounds or round_index % context.evaluate_every == 0
+
+
+def announce_next(context: RoundContext, state: RunState) -> None:
+    """Tell the engine what it will be asked for in the next round, so that an evaluation can bring the reports along.
+
+    The next round computes the same broadcast again: the engine's answer to ``ask`` does not depend on this call.
+    """
+    method, number = context.method, state.round + 1
+    if context.scheme.report is None or method.protection is not None:
+        return
+    arrays = method.broadcast(state.server, context.scheme.uses)
+    wire = context.channel.wire.encode("broadcast", number, EVERYBODY, arrays)
+    context.engine.announce(number, wire, pick_candidates(context, number))
 
 
 def estimate_indicators(context: RoundContext, state: RunState, candidates: Sequence[int]) -> list[float | None]:

@@ -24,13 +24,14 @@ MOST_AXES = 8
 # Prefixes of arrays that come along with a request: the run's set-up, the client's own site, and this round's broadcast
 # where the client no longer holds it.
 SETUP, RESTORE, HELD = "setup/", "restore/", "held/"
+EVALUATE = "evaluate/"  # the same for what is evaluated beside a report, and for the sums in the reply
 
 SECURE = "secure"  # the kind of the requests of a secure sum
 
 Head = dict[str, Any]  # str, int, float and bool
 # Name -> shape, dtype. Minus n as the only size of an expected shape: any number of elements up to n.
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
-Check = Callable[[Arrays], str]  # what is wrong with arrays of the right shapes; empty where nothing is
+Check = Callable[[Arrays], str]  # what is wrong with arrays of the right shapes; empty if nothing is
 
 
 class InvalidMessage(FedsteinError):
@@ -62,7 +63,7 @@ def to_raw(array: Any) -> RawArray:
         Its dtype, its shape and its little-endian bytes.
 
     Raises:
-        TypeError: The dtype is none of ``DTYPES``.
+        TypeError: The dtype is not one of ``DTYPES``.
     """
     plain = np.asarray(array, order="C")
     if plain.dtype.name not in DTYPES:
@@ -162,7 +163,7 @@ def along(arrays: Arrays, prefix: str) -> Arrays:
 
 def main_part(arrays: Arrays) -> Arrays:
     """The arrays of a message that are the request itself: those whose names have no prefix."""
-    return {name: array for name, array in arrays.items() if not name.startswith((SETUP, RESTORE, HELD))}
+    return {name: array for name, array in arrays.items() if not name.startswith((SETUP, RESTORE, HELD, EVALUATE))}
 
 
 def value(head: Head, key: str, kind: type) -> Any:

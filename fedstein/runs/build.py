@@ -1,4 +1,4 @@
-"""Names become objects: model, site, method, scheme, metrics and codec of a config."""
+"""Building the objects that a config names: model, site, method, scheme, metrics and codec."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _model(settings: Frozen, features: int, classes: int) -> Model:
 
 
 def build_program(config: Config, model: Model, prepared: Model | None = None) -> ClientProgram:
-    """What a client computes. It depends on the config, and not on the data of other clients.
+    """Build the program of a client. It depends on the config, and not on the data of other clients.
 
     Args:
         config: The config of the run.
@@ -112,7 +112,7 @@ def build_metrics(config: Config) -> tuple[Metric, ...]:
 
 
 def build_wire(config: Config, model: Model) -> Wire:
-    """How arrays of the run travel."""
+    """Build the codecs of the run's messages."""
     columns = [0] * len(model.widths)
     if model.input_block is not None and model.features and not model.widths[model.input_block] % model.features:
         columns[model.input_block] = model.features
@@ -222,7 +222,7 @@ def refuse_too_large(config: Config, model: Model) -> None:
 
 
 def program_in(config: Config, model: Model, basis: Rotation | None) -> ClientProgram:
-    """What a client computes, with its inputs rotated where there is a basis.
+    """Build the program of a client, with its inputs rotated if there is a basis.
 
     The algorithm is built for the model without its rows' preparation, so that runs with other bases share it.
     """
@@ -235,7 +235,7 @@ def prepare_rotated(basis: Rotation, prepare: Callable[[np.ndarray], np.ndarray]
 
 
 def build_evaluation(config: Config, model: Model, engine: Engine, dataset: data.Dataset) -> Evaluate:
-    """By the server on the dataset's test rows, or by the clients on their own; without rows, not at all."""
+    """Build the evaluation: by the server on the dataset's test rows, by the clients on their own rows, or none."""
     if config.evaluate.where == "clients":
         barred = barred_from(config)
         return ClientEvaluation(engine, dataset.task, dataset.target_scale, barred, build_metrics(config))
@@ -245,7 +245,7 @@ def build_evaluation(config: Config, model: Model, engine: Engine, dataset: data
 
 
 def round_context(config: Config, program: ClientProgram, engine: Engine, evaluate: Evaluate) -> RoundContext:
-    """What every round of the run has in common."""
+    """Build the objects and settings that every round of the run uses."""
     selection = config.selection
     asking = selection if isinstance(selection, ReportingSettings) else None
     return RoundContext(
@@ -258,6 +258,7 @@ def round_context(config: Config, program: ClientProgram, engine: Engine, evalua
         per_round=selection.per_round,
         pool=asking.pool if asking else 0,
         evaluate_every=config.evaluate.every,
+        join=config.evaluate.join,
         total_every=config.checkpoint.every,
         budget=config.engine.budget << 20,
         renew=bool(getattr(config.sites, "renew", False)),
@@ -267,7 +268,7 @@ def round_context(config: Config, program: ClientProgram, engine: Engine, evalua
 
 
 def conclude(method: Method, server: Mapping[str, Any], on_block: OnBlock | None = None) -> Conclusion:
-    """What the method makes of the server's state after the last round."""
+    """Return the method's result, computed from the server's state after the last round."""
     if method.conclude is None:
         return Conclusion(dict(server))
     return method.conclude(dict(server), on_block)

@@ -1,4 +1,4 @@
-"""What makes a config wrong: unknown names, impossible values, and parts that do not go together.
+"""Checks of a config: unknown names, impossible values, and parts that do not go together.
 
 Parts state what they can do and what they need. The checks compare these capabilities, so that plug-ins are checked
 like built-in parts.
@@ -309,6 +309,21 @@ def _check_evaluation(config: Sections) -> None:
         raise InputError(
             f"evaluate.patience = {config.evaluate.patience} with evaluate.where = {config.evaluate.where!r}: a run "
             "ends early by rows that clients hold out, never by test rows; set evaluate.where = 'clients'"
+        )
+    if config.evaluate.join and config.evaluate.where != "clients":
+        raise InputError(
+            f"evaluate.join = true with evaluate.where = {config.evaluate.where!r}: only an evaluation by clients is a "
+            "message that reports can join; set evaluate.where = 'clients', or leave evaluate.join out"
+        )
+    if config.evaluate.join and config.privacy.sums == "secure":
+        raise InputError(
+            "evaluate.join = true with privacy.sums = 'secure': a secure sum takes four messages of its own, which "
+            "reports cannot join; leave evaluate.join out"
+        )
+    if config.evaluate.join and not find_kind("selection", config.selection.kind).asks:
+        raise InputError(
+            f"evaluate.join = true with selection.kind = {config.selection.kind!r}: it asks for no reports, so there "
+            "is nothing to join; leave evaluate.join out"
         )
     if (config.evaluate.where == "clients") != (config.evaluate.fraction is not None):
         raise InputError(

@@ -43,9 +43,9 @@ class DataSettings(Settings):
         description="Your own files: CSV, Parquet (extra `parquet`) or NPZ; a file, a folder, a pattern, or a list. "
         "Of several files each is a client.",
     )
-    target: str | None = Field(None, description="The column to predict; in a file the last one unless it is named.")
+    target: str | None = Field(None, description="The column to predict; for files the default is the last column.")
     features: list[str] | None = Field(
-        None, description="The columns to predict from; in files all others unless some are named."
+        None, description="The columns to predict from; for files the default is all other columns."
     )
     drop: list[str] | None = Field(None, description="Columns of the files that are not used.")
     categories: dict[str, list[str | int | float | bool]] | list[str] | None = Field(
@@ -69,11 +69,11 @@ class DataSettings(Settings):
         "their training rows unless given.",
     )
     labels: list[str | int] | None = Field(
-        None, description="Every label in the order of the classes; a regression has none. In files found unless given."
+        None, description="Every label in the order of the classes; a regression has none. Default: those in the files."
     )
     client: str | None = Field(None, description="The column that names the owner of each row.")
     task: Literal["classification", "regression"] | None = Field(
-        None, description="What the target is; found out from the target or the labels unless it is given."
+        None, description="The kind of task; by default it is found from the target or the labels."
     )
     test_path: str | None = Field(None, description="A file of test rows, which the server has.")
     test_fraction: Fraction | None = Field(None, description="Share of the rows that becomes the test rows.")
@@ -91,6 +91,11 @@ class EvaluateSettings(Settings):
     )
     fraction: Fraction | None = Field(
         None, description="Share of its rows that each client holds out (where = 'clients')."
+    )
+    join: bool = Field(
+        False,
+        description="Whether the reports of the next round come with the evaluation (where = 'clients'): on Flower one "
+        "message less to each candidate, and particles that travel as they are go once instead of twice.",
     )
     patience: Positive | None = Field(
         None,
@@ -141,7 +146,7 @@ SECTIONS = (
     "checkpoint",
     "privacy",
     "robust",
-)  # in the order in which a config is written
+)  # the order of the sections in a config file
 
 
 def kinds(section: str) -> list[str]:

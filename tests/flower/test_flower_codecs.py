@@ -13,7 +13,7 @@ from fedstein.federation.channel import KINDS, Wire
 from fedstein.federation.codecs import CODECS
 from fedstein.federation.packing import PACKED, largest, pack
 from fedstein.flower.messages import DTYPES, InvalidMessage, check_arrays, shapes_of
-from fedstein.flower.server.engine import Form, undecodable
+from fedstein.flower.server.forms import Form, undecodable
 
 LAYOUT = ((12, 4), (3, 0), (2, 0))
 NATURAL = ("eta", "precision")

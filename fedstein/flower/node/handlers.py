@@ -17,10 +17,12 @@ import numpy as np
 from fedstein import data
 from fedstein.data.basis import moments
 from fedstein.errors import FedsteinError
+from fedstein.federation.channel import POINTS
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.wire_form import Origin, compact
 from fedstein.federation.wire_form import expand as expand_site
 from fedstein.flower.messages import (
+    EVALUATE,
     FORMAT,
     HELD,
     NEEDS_HELD,
@@ -40,7 +42,7 @@ from fedstein.flower.messages import (
     value,
 )
 from fedstein.flower.node.columns import columns
-from fedstein.flower.node.policy import check_request, refuse_small
+from fedstein.flower.node.policy import check_request, messages_of, refuse_small
 from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected
 from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
 from fedstein.flower.node.secure import answer_phase
@@ -197,9 +199,9 @@ def brought_in_line(request: Envelope, store: Store, program: ClientProgram) -> 
         OutOfSync: The node does not have that site.
     """
     receipt = value(request.head, "accepted", str)
-    restored = along(request.arrays, RESTORE)
+    restored, for_good = along(request.arrays, RESTORE), not request.head.get("evaluate")
     kept = Kept(value(request.head, "accepted_round", int), receipt, "", restored, {}) if restored else None
-    found = store.sync(receipt, kept)
+    found = store.sync(receipt, kept, for_good)
     return found if found is None else expand_site(program.wire, store.client, found)[0]
 
 
@@ -245,7 +247,7 @@ def sums(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Steps 1 and 2 of a round: the report."""
+    """Steps 1 and 2 of a round: the report. Where the head says so, the evaluation of the round before comes along."""
     store, number = open_store(request, node), value(request.head, "round", int)
     with store.locked():
         program, rows = prepare(request, config, node, store)
@@ -254,8 +256,13 @@ def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
         store.keep("broadcast", received, number)
     shard = program.shard(rows.share.x, rows.share.y)
     prepared = program.prepare(number, received)
-    report = program.report(number, store.client, prepared, state, shard)
-    return {}, plain(report)
+    report = plain(program.report(number, store.client, prepared, state, shard))
+    if not request.head.get("evaluate"):
+        return {}, report
+    if "evaluate" not in messages_of(config):
+        raise InvalidMessage("the run's config asks for no evaluation by clients: evaluate.where is not 'clients'")
+    found = evaluated(program, rows, node, along(request.arrays, EVALUATE) or {POINTS: received.get(POINTS)})
+    return {}, {**report, **{EVALUATE + name: array for name, array in found.items()}}
 
 
 def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
@@ -288,12 +295,16 @@ def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Array
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
+    return {}, evaluated(program, rows, node, main_part(request.arrays))
+
+
+def evaluated(program: ClientProgram, rows: Rows, node: Node, received: Arrays) -> Arrays:
+    """The sums over this node's held-out rows from which the server computes the metrics of received particles."""
     refuse_small(node.policy, len(rows.share.held_x), "rows that are held out for evaluation")
-    received = main_part(request.arrays)
-    if set(received) != {"particles"}:
+    if set(received) != {POINTS} or received[POINTS] is None:
         raise InvalidMessage(f"expected particles to evaluate, got {sorted(received)}")
     held = program.held_out(rows.share.held_x, rows.share.held_y)
-    return {}, plain(program.evaluate(jnp.asarray(received["particles"]), held))
+    return plain(program.evaluate(jnp.asarray(received[POINTS]), held))
 
 
 def for_passes(request: Envelope, config: Config, node: Node, what: str) -> tuple[ClientProgram, Rows, Arrays]:

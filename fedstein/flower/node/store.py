@@ -59,7 +59,7 @@ class Store:
         with folder_lock(self.folder, wait=True):
             yield
 
-    def sync(self, receipt: str, restored: Kept | None = None) -> Arrays | None:
+    def sync(self, receipt: str, restored: Kept | None = None, for_good: bool = True) -> Arrays | None:
         """Bring the state in line with what the server accepted last.
 
         A pending site that was not accepted stays, in case the same request comes again.
@@ -67,6 +67,8 @@ class Store:
         Args:
             receipt: The receipt of the update that the server accepted last; empty before the first.
             restored: The site that came with the request, where the node had lost it.
+            for_good: Whether the server has written down that it accepted the update. If it has not, the site before
+                it is kept too, because a server that is killed now goes on from there.
 
         Returns:
             The site of that receipt; None before the first.
@@ -80,7 +82,8 @@ class Store:
             return committed.state if committed else None
         pending = self.read(self.pending_file)
         if pending and pending.receipt == receipt:
-            os.replace(self.pending_file, self.committed_file)
+            if for_good:
+                os.replace(self.pending_file, self.committed_file)
             return pending.state
         if restored is not None and restored.receipt == receipt:
             self.write(self.committed_file, restored)
@@ -140,7 +143,7 @@ class Store:
             path: The file.
 
         Returns:
-            Its content; None where there is no file.
+            Its content; None if there is no file.
 
         Raises:
             InputError: It cannot be read, is damaged, or belongs to another run or client.

@@ -8,30 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedstein.data.shard import Shard
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import Sums, implausible_sums, no_sums, sum_shapes
 from fedstein.evaluation.metrics.base import add
-from fedstein.federation.channel import EVERYBODY, Wire, placed
+from fedstein.federation.channel import POINTS, not_held, placed
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import ClientInfo, Trained
-from fedstein.federation.packing import PACKED, largest
 from fedstein.federation.secure_sum.collector import TooFew
 from fedstein.federation.site_table import SiteTable
-from fedstein.flower.messages import DTYPES, InvalidMessage, Shapes, check_arrays, digest, shapes_of, value
-from fedstein.flower.server.requests import Outcome, Requests
+from fedstein.flower.messages import (
+    EVALUATE,
+    InvalidMessage,
+    Shapes,
+    along,
+    digest,
+    main_part,
+    value,
+)
+from fedstein.flower.server.forms import report_form, undecodable, update_form
+from fedstein.flower.server.pending import ClientCheck, Exchange, Outcome
+from fedstein.flower.server.requests import Requests
 from fedstein.flower.server.secure_sums import secure_total
-from fedstein.inference.methods.base import Training
 from fedstein.inference.natural import implausible_nodes, implausible_site
 from fedstein.inference.points import count_of, implausible_likelihoods, points_of
 from fedstein.inference.sites.base import Arrays, State
-from fedstein.inference.target import SharedTarget, Target
 
 
 class FlowerEngine:
@@ -58,7 +62,9 @@ class FlowerEngine:
         self.until: dict[int, int] = {}  # the last round that a client is left out of
         self._receipts: dict[int, str] = {}
         self._broadcast: tuple[Arrays, str] | None = None
-        self._faults: dict[str, list[int]] = {}
+        self._announced: tuple[int, Arrays, list[int]] | None = None
+        self._early: tuple[int, str, dict[int, Arrays]] = (0, "", {})  # round, digest of the broadcast, reports
+        self._faults: dict[int, dict[str, list[int]]] = {}  # by round
         first = program.first_state
         self._template = {name: first[name] for name in program.method.shared}
         requests.restorable = set(first) <= set(self._template)
@@ -79,19 +85,28 @@ class FlowerEngine:
     ) -> dict[int, Arrays]:
         self.requests.sites = sites
         self._broadcast = (broadcast, digest(broadcast))
-        timeout = self.requests.settings.report_timeout
+        (number, known, early), self._early = self._early, (0, "", {})
+        if (number, known) != (round_index, self._broadcast[1]):
+            early = {}
         found = self.requests.request(
             "ask",
             round_index,
-            candidates,
+            [client for client in candidates if client not in early],
             broadcast,
             self._report_form.on_wire,
-            timeout,
-            need_one=True,
-            check=partial(undecodable, self.program.wire, "report", round_index, self._report_form),
+            self.requests.settings.report_timeout,
+            need_one=not early,
+            check=self._report_check(round_index),
         )
         self._count(round_index, found)
-        return {client: placed(found.replies[client].arrays) for client in candidates if client in found.replies}
+        reports = {**early, **{client: reply.arrays for client, reply in found.replies.items()}}
+        return {client: placed(reports[client]) for client in candidates if client in reports}
+
+    def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
+        self._announced = (round_index, broadcast, list(candidates))
+
+    def _report_check(self, round_index: int) -> ClientCheck:
+        return partial(undecodable, self.program.wire, "report", round_index, self._report_form)
 
     def train(
         self, round_index: int, client: int, assignment: Arrays, cached: Arrays, sites: SiteTable
@@ -137,22 +152,65 @@ class FlowerEngine:
         self.requests.sites = sites
         timeout = self.requests.settings.report_timeout
         asked = [client for client in clients if self.until.get(client, 0) < round_index]  # not those left out
-        found = self.requests.request(
-            "evaluate",
-            round_index,
-            asked,
-            {"particles": particles},
-            self._sum_shapes,
-            timeout,
-            check=lambda client, sums: implausible_sums(sums, self.program.metrics),
+        given = {POINTS: particles}
+
+        def check(client: int, sums: Arrays) -> str:
+            return implausible_sums(sums, self.program.metrics)
+
+        number, broadcast, candidates = self._announced or (0, {}, [])
+        self._announced = None
+        both = [client for client in candidates if client in asked]
+        alone = [client for client in asked if client not in both]
+        sums, joined = self.requests.exchange(
+            Exchange("evaluate", round_index, alone, given, self._sum_shapes, timeout, check=check),
+            self._joined(number, broadcast, both, given, check),
         )
-        self._count(round_index, found._replace(missing={}))  # who is missing is with the evaluation itself
-        return {client: found.replies[client].arrays for client in clients if client in found.replies}
+        for found in (sums, joined):
+            self._count(round_index, found._replace(missing={}))  # who is missing is with the evaluation itself
+        replies = {client: reply.arrays for client, reply in sums.replies.items()}
+        replies |= {client: along(reply.arrays, EVALUATE) for client, reply in joined.replies.items()}
+        if both:
+            early = {client: main_part(reply.arrays) for client, reply in joined.replies.items()}
+            self._early = (number, digest(broadcast), early)
+        return {client: replies[client] for client in clients if client in replies}
+
+    def _joined(
+        self, number: int, broadcast: Arrays, clients: Sequence[int], given: Arrays, check: ClientCheck
+    ) -> Exchange:
+        """Ask for the reports of the next round and for the evaluation of this one in one message.
+
+        Args:
+            number: The next round.
+            broadcast: Its broadcast as it travels.
+            clients: Its candidates.
+            given: What is to be evaluated. Where the broadcast holds it as it is, it does not go twice.
+            check: What is wrong with the sums of an evaluation.
+
+        Returns:
+            The request.
+        """
+        report_check = self._report_check(number)
+
+        def check_both(client: int, arrays: Arrays) -> str:
+            return check(client, along(arrays, EVALUATE)) or report_check(client, main_part(arrays))
+
+        sums = {EVALUATE + name: form for name, form in self._sum_shapes.items()}
+        twice = {EVALUATE + name: array for name, array in not_held(given, broadcast).items()}
+        return Exchange(
+            "ask",
+            number,
+            clients,
+            {**broadcast, **twice},
+            {**self._report_form.on_wire, **sums},
+            self.requests.settings.report_timeout,
+            check=check_both,
+            extra={"evaluate": True},
+        )
 
     def evaluate_together(
         self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable
     ) -> tuple[Sums, list[int]] | None:
-        """The sums over all clients' held-out rows and who is in them; None where each client sends its own."""
+        """The sums over all clients' held-out rows and who is in them; None if each client sends its own."""
         if not self.secure:
             return None
         self.requests.sites = sites
@@ -213,7 +271,7 @@ class FlowerEngine:
 
     def _count(self, round_index: int, found: Outcome) -> None:
         for kind, clients in (("missing", found.missing), ("rejected", found.rejected)):
-            known = self._faults.setdefault(kind, [])
+            known = self._faults.setdefault(round_index, {}).setdefault(kind, [])
             known.extend(client for client in clients if client not in known)
         for client in found.rejected:
             self.bad[client] = self.bad.get(client, 0) + 1
@@ -223,14 +281,13 @@ class FlowerEngine:
                 self.requests.note("left out", round_index, client, until=self.until[client])
 
     def left_out(self, round_index: int) -> frozenset[int]:
-        self._faults = {}
         found = frozenset(client for client, last in self.until.items() if round_index <= last)
         if found:
-            self._faults["left_out"] = sorted(found)
+            self._faults.setdefault(round_index, {})["left_out"] = sorted(found)
         return found
 
     def faults(self, round_index: int) -> dict[str, Any]:
-        return {kind: sorted(clients) for kind, clients in self._faults.items()}
+        return {kind: sorted(clients) for kind, clients in self._faults.pop(round_index, {}).items()}
 
     def memory(self) -> dict[str, Any]:
         return {
@@ -245,121 +302,3 @@ class FlowerEngine:
         self.requests.receipts = {int(k): (int(n), str(r)) for k, (n, r) in memory.get("receipts", {}).items()}
         self.bad = {int(k): int(count) for k, count in memory.get("bad", {}).items()}
         self.until = {int(k): int(last) for k, last in memory.get("until", {}).items()}
-
-
-class Form(NamedTuple):
-    """The required form of a reply of one kind: as it is sent, as the codec wrote it, and as the server decodes it.
-
-    The first two differ where messages are packed.
-    """
-
-    on_wire: Shapes
-    encoded: Shapes
-    decoded: Shapes
-
-
-def undecodable(wire: Wire, kind: str, round_index: int, form: Form, client: int, arrays: Arrays) -> str:
-    """Find out why the server cannot compute from a reply that has the right form on the wire.
-
-    Args:
-        wire: The codec of the run.
-        kind: ``"report"`` or ``"update"``.
-        round_index: The round, from 1.
-        form: What the reply must look like.
-        client: The client that sent the reply.
-        arrays: The reply as it travelled.
-
-    Returns:
-        The reason, or an empty text where there is none.
-    """
-    try:
-        with np.errstate(all="ignore"):
-            encoded = wire.unpack(placed(arrays))
-            if wire.packing != "none":  # else the shapes of what the codec wrote are checked already
-                check_arrays(encoded, form.encoded, lambda right: "")
-            received = wire.decode_unpacked(kind, round_index, client, encoded)
-            check_arrays({name: np.asarray(array) for name, array in received.items()}, form.decoded)
-    except InvalidMessage as error:
-        return str(error)
-    except Exception as error:  # a codec may be a plug-in, and these bytes may be anything
-        return f"the codec {wire.codecs[kind].name!r} cannot decode its {kind}: {type(error).__name__}: {error!s:.200}"
-    return ""
-
-
-def _example(program: ClientProgram, inputs: int) -> Shard:
-    """A small shard such as the model gets, for its shapes."""
-    labels = np.zeros(8, np.int32 if program.model.task == "classification" else np.float32)
-    return program.shard(np.zeros((8, inputs), np.float32), labels)
-
-
-def report_form(program: ClientProgram, inputs: int) -> Form:
-    """Return the required form of a report. It is found by tracing the report function, without running it.
-
-    Args:
-        program: What clients compute.
-        inputs: The number of columns of a client's rows.
-
-    Returns:
-        The form of a report; an empty one where the scheme asks for none.
-
-    Raises:
-        InputError: The codec writes arrays that cannot travel over Flower.
-    """
-    scheme, method = program.scheme, program.method
-    if scheme.report is None or method.protection is not None:  # in a private run the server works indicators out
-        return Form({}, {}, {})
-    broadcast = method.broadcast(program.first_server, scheme.uses)
-    key = jax.random.key(0)
-
-    def report(received: Arrays, state: State, shard: Shard) -> Arrays:
-        assert scheme.report is not None
-        shared = SharedTarget(method.spec, received)
-        target = Target(method.spec, shared.terms(scheme.uses), key, state, shard, 0)
-        return scheme.report(target, scheme.prepare(shared))
-
-    return form_of(program, "report", jax.eval_shape(report, broadcast, program.first_state, _example(program, inputs)))
-
-
-def update_form(program: ClientProgram, inputs: int) -> Form:
-    """Return the required form of an update.
-
-    Args:
-        program: What clients compute.
-        inputs: The number of columns of a client's rows.
-
-    Returns:
-        The form of an update.
-
-    Raises:
-        InputError: The codec writes arrays that cannot travel over Flower.
-    """
-    method = program.method
-    if method.protection is not None:
-        return form_of(program, "update", program.first_state)
-    assigned = method.assign(program.first_server, None)
-    key, scale = jax.random.key(0), jnp.asarray(program.schedule(1))
-
-    def train(received: Arrays, state: State, shard: Shard) -> Arrays:
-        return method.train(Training(key, received, state, shard, True, scale))[0]
-
-    return form_of(program, "update", jax.eval_shape(train, assigned, program.first_state, _example(program, inputs)))
-
-
-def form_of(program: ClientProgram, kind: str, shapes: Mapping[str, Any]) -> Form:
-    """The form of a message whose arrays have these shapes and dtypes before they are encoded.
-
-    Encoded and decoded shapes depend on nothing but these, as the contract of a codec says; so zeros will do.
-    """
-    zeros = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
-    wire = program.wire
-    sent = wire.encode(kind, 0, EVERYBODY, zeros)
-    encoded = wire.unpack(sent)
-    for name, array in encoded.items():
-        if str(array.dtype) not in DTYPES:
-            raise InputError(
-                f"channel.codec = {wire.codecs[kind].name!r} writes {name!r} as {array.dtype}, which does not "
-                f"travel over Flower; expected one of: {', '.join(DTYPES)}"
-            )
-    packed = {PACKED: ((-largest(encoded),), "uint8")}
-    on_wire = shapes_of(encoded) if wire.packing == "none" else packed
-    return Form(on_wire, shapes_of(encoded), shapes_of(wire.decode(kind, 0, EVERYBODY, sent)))

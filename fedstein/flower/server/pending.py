@@ -1,15 +1,20 @@
-"""What is under way of one request to several clients, and what came of it."""
+"""The state of one request to several clients while it is in progress, and its outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedstein.flower.messages import Envelope
+from fedstein.federation.channel import size_of
+from fedstein.flower.messages import Envelope, Head, Shapes, bytes_of
+from fedstein.inference.sites.base import Arrays
+
+# A client, arrays of the right shapes from it -> what is wrong with them; empty if nothing is.
+ClientCheck = Callable[[int, Arrays], str]
 
 
 class Outcome(NamedTuple):
-    """What came of one request to several clients."""
+    """The outcome of one request to several clients."""
 
     replies: dict[int, Envelope]
     missing: dict[int, str]
@@ -33,6 +38,54 @@ class Pending:
         self.whole = False  # whether arrays that the client was thought to hold must be sent again
         self.restore = False  # whether its site must be sent back
         self.told: set[str] = set()  # problems that are in the log already
+
+
+class Exchange:
+    """One request to several clients, who of them has not answered yet, and what came of it."""
+
+    def __init__(
+        self,
+        kind: str,
+        number: int,
+        clients: Sequence[int],
+        arrays: Arrays,
+        expected: Shapes,
+        timeout: float,
+        *,
+        cached: Arrays | None = None,
+        cached_receipt: str = "",
+        need_one: bool = False,
+        check: ClientCheck | None = None,
+        own: Mapping[int, Arrays] | None = None,
+        extra: Head | None = None,
+    ):
+        """
+        Args:
+            kind: What is asked for; a node has a handler for each kind.
+            number: The round, 0 before round 1.
+            clients: The clients to ask.
+            arrays: What goes to each of them, as it travels.
+            expected: The names, shapes and dtypes that a reply must have.
+            timeout: Seconds after which a request is sent again, or given up. It is longer for a client to which
+                messages of this size were seen to take longer.
+            cached: Arrays that the clients hold already; they are sent to a client that has lost them.
+            cached_receipt: The digest of ``cached``, by which clients find what they hold.
+            need_one: Whether to wait for at least one reply although ``on_missing`` is ``"proceed"``.
+            check: Says what is wrong with a reply of the right form; without it every number must be finite.
+            own: Arrays that go to one client each, beside those that go to all.
+            extra: Further entries of the head.
+        """
+        self.kind, self.number, self.arrays, self.expected, self.timeout = kind, number, arrays, expected, timeout
+        self.cached, self.cached_receipt, self.need_one = cached or {}, cached_receipt, need_one
+        self.check, self.own, self.extra = check, own, extra or {}
+        self.waiting = {client: Pending(client) for client in clients}
+        self.outcome = Outcome({}, {}, {})
+        self.size = size_of(arrays) + sum(bytes_of(*form) for form in expected.values())
+
+    def close(self) -> None:
+        """Count whoever has not answered as missing."""
+        self.outcome.missing.update({client: entry.reason for client, entry in self.waiting.items()})
+        self.waiting.clear()
 
 
 def alike(entries: Sequence[Pending], apart: bool = False) -> list[list[Pending]]:

@@ -9,7 +9,7 @@ new site accordingly; no message has to be sent for that alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,6 @@ from fedstein.flower.messages import (
     Head,
     InvalidMessage,
     Shapes,
-    bytes_of,
     check_arrays,
     check_reply,
     digest,
@@ -39,7 +38,7 @@ from fedstein.flower.messages import (
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.membership import Membership
 from fedstein.flower.server.pace import Pace, waiting_text
-from fedstein.flower.server.pending import Outcome, Pending, alike
+from fedstein.flower.server.pending import Exchange, Outcome, Pending, alike
 from fedstein.flower.server.transport import DeliveryFailure, Transport
 from fedstein.inference.methods.base import Arrays
 
@@ -48,9 +47,6 @@ MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
 FOREVER = 30 * 86400.0
 SAY_AFTER = 30.0  # seconds after which the log says what is waited for; then whenever that time has doubled
 BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a request that failed is sent again
-
-# A client, arrays of the right shapes from it -> what is wrong with them; empty where nothing is.
-ClientCheck = Callable[[int, Arrays], str]
 
 
 class Requests:
@@ -105,81 +101,64 @@ class Requests:
         self.setup, self.setup_receipt = arrays, digest(arrays)
         self.set_up = set(range(self.membership.size)) if known else set()
 
-    def request(
-        self,
-        kind: str,
-        number: int,
-        clients: Sequence[int],
-        arrays: Arrays,
-        expected: Shapes,
-        timeout: float,
-        *,
-        cached: Arrays | None = None,
-        cached_receipt: str = "",
-        need_one: bool = False,
-        check: ClientCheck | None = None,
-        own: Mapping[int, Arrays] | None = None,
-        extra: Head | None = None,
-    ) -> Outcome:
-        """Send a request to several clients, collect their replies, and send it again where none came.
+    def request(self, *args: Any, **kwargs: Any) -> Outcome:
+        """Send one request to several clients, collect their replies, and send it again where none came.
 
         Args:
-            kind: What is asked for; a node has a handler for each kind.
-            number: The round, 0 before round 1.
-            clients: The clients to ask.
-            arrays: What goes to each of them, as it travels.
-            expected: The names, shapes and dtypes that a reply must have.
-            timeout: Seconds after which a request is sent again, or given up. It is longer for a client to which
-                messages of this size were seen to take longer.
-            cached: Arrays that the clients hold already; they are sent to a client that has lost them.
-            cached_receipt: The digest of ``cached``, by which clients find what they hold.
-            need_one: Whether to wait for at least one reply although ``on_missing`` is ``"proceed"``.
-            check: Says what is wrong with a reply of the right form; without it every number must be finite.
-            own: Arrays that go to one client each, beside those that go to all.
-            extra: Further entries of the head.
+            args: What ``Exchange`` takes.
+            kwargs: What ``Exchange`` takes by name.
 
         Returns:
             Every client's reply, or why there is none.
 
         Raises:
-            FedsteinError: Nobody answered for ``engine.patience`` seconds.
+            FedsteinError: No client answered for ``engine.patience`` seconds.
         """
-        waiting = {client: Pending(client) for client in clients}
-        outcome = Outcome({}, {}, {})
-        began = progress = time.monotonic()
-        self.events.asking(kind, number, waiting, begin=True)
-        told, size = began, size_of(arrays) + sum(bytes_of(*form) for form in expected.values())
-        while waiting:
+        return self.exchange(Exchange(*args, **kwargs))[0]
+
+    def exchange(self, *parts: Exchange) -> list[Outcome]:
+        """Send several requests at once, each to its own clients, as ``request`` sends one.
+
+        Args:
+            parts: The requests. To people who watch they appear as the first of them.
+
+        Returns:
+            For each request every client's reply, or why there is none.
+
+        Raises:
+            FedsteinError: No client answered for ``engine.patience`` seconds.
+        """
+        began = progress = told = time.monotonic()
+        kind, number = parts[0].kind, parts[0].number
+        self.events.asking(kind, number, [client for part in parts for client in part.waiting], begin=True)
+        while under_way := [part for part in parts if part.waiting]:
+            waiting = {client: entry for part in under_way for client, entry in part.waiting.items()}
             self.events.asking(kind, number, waiting)
             self.membership.look()
-            now = time.monotonic()
-            due = [entry for entry in waiting.values() if self._due(entry, now, timeout, size)]
-            for entry in due:
-                entry.setup |= bool(self.setup) and entry.client not in self.set_up
-            for group in alike(due, apart=own is not None):
-                whole = {**arrays, **own[group[0].client]} if own is not None else arrays
-                self._send(kind, number, group, whole, cached or {}, cached_receipt, timeout, extra or {})
-            if self._collect(kind, number, waiting, expected, check, outcome):
+            for part in under_way:
+                self._send_due(part)
+            if self._collect(under_way):
                 progress = time.monotonic()
                 continue
             now = time.monotonic()
-            enough = not self.waits and (bool(outcome.replies) or not need_one)
-            limit = max(self.pace.timeout(client, size, timeout) for client in waiting)
-            if enough and (now - began > limit or all(self._absent(entry) for entry in waiting.values())):
+            for part in under_way:
+                if self._enough(part, now - began):
+                    part.close()
+            if not any(part.waiting for part in under_way):
                 break
             if self.settings.patience and now - progress > self.settings.patience:
                 self._give_up(kind, number, list(waiting.values()))
             if now - told > max(SAY_AFTER, told - began):
                 told = now
                 reason = waiting_text(list(waiting.values()), self._name, now)
+                size = max(part.size for part in under_way)
                 self.events.note("waiting", number=number, kind=kind, bytes=size, reason=reason)
             self.transport.rest(min(LOOKS[0] + (now - began) / 10, LOOKS[1]))
         self.events.asking(kind, number, ())
-        for client, entry in waiting.items():
-            outcome.missing[client] = entry.reason
-        for client, reason in outcome.missing.items():
-            self.note("missing", number, client, kind=kind, reason=reason)
-        return outcome
+        for part in parts:
+            for client, reason in part.outcome.missing.items():
+                self.note("missing", part.number, client, kind=part.kind, reason=reason)
+        return [part.outcome for part in parts]
 
     def summands(self, kind: str, clients: Sequence[int], arrays: Arrays, expected: Shapes) -> dict[int, Arrays]:
         """Ask for what is summed over clients before round 1; nothing but the sum is used.
@@ -219,28 +198,36 @@ class Requests:
         entry.reason = "not connected"
         return True
 
-    def _due(self, entry: Pending, now: float, timeout: float, size: int) -> bool:
+    def _enough(self, part: Exchange, seconds: float) -> bool:
+        """Whether the round goes on without those that have not answered for so many seconds."""
+        if self.waits or (part.need_one and not part.outcome.replies):
+            return False
+        limit = max(self.pace.timeout(client, part.size, part.timeout) for client in part.waiting)
+        return seconds > limit or all(self._absent(entry) for entry in part.waiting.values())
+
+    def _due(self, entry: Pending, now: float, part: Exchange) -> bool:
         node = self.membership.where.get(entry.client)
         if node is None or now < entry.not_before:
             return False
-        longer = self.pace.timeout(entry.client, size, timeout) * 2 ** min(
+        longer = self.pace.timeout(entry.client, part.size, part.timeout) * 2 ** min(
             max(entry.taken - 1, 0), MOST_DOUBLINGS
         )  # a node at work only gets slower by it
         return entry.node != node or (self.waits and now - entry.sent > longer)
 
-    def _send(
-        self,
-        kind: str,
-        number: int,
-        group: Sequence[Pending],
-        arrays: Arrays,
-        cached: Arrays,
-        cached_receipt: str,
-        timeout: float,
-        extra: Head,
-    ) -> None:
-        first = group[0]
-        sent = {**{HELD + name: array for name, array in cached.items()}, **arrays} if first.whole else arrays
+    def _send_due(self, part: Exchange) -> None:
+        """Send a request to those that were not asked yet, and again to those that have taken too long."""
+        now = time.monotonic()
+        due = [entry for entry in part.waiting.values() if self._due(entry, now, part)]
+        for entry in due:
+            entry.setup |= bool(self.setup) and entry.client not in self.set_up
+        for group in alike(due, apart=part.own is not None):
+            self._send(part, group)
+
+    def _send(self, part: Exchange, group: Sequence[Pending]) -> None:
+        first, number = group[0], part.number
+        sent = {**part.arrays, **part.own[first.client]} if part.own is not None else part.arrays
+        if first.whole:
+            sent = {**{HELD + name: array for name, array in part.cached.items()}, **sent}
         if first.setup:
             sent = {**sent, **{SETUP + name: array for name, array in self.setup.items()}}
             self.set_up |= {entry.client for entry in group}
@@ -252,26 +239,26 @@ class Requests:
             head: Head = {
                 "format": FORMAT,
                 "run": self.run,
-                "kind": kind,
+                "kind": part.kind,
                 "round": number,
                 "client": entry.client,
                 "attempt": entry.attempts,
                 "accepted": receipt,
                 "accepted_round": done,
                 "setup": self.setup_receipt,
-                "held": "" if first.whole else cached_receipt,
+                "held": "" if first.whole else part.cached_receipt,
                 "config": self.config,
-                **extra,
+                **part.extra,
             }
             entry.node = self.membership.where[entry.client]
             envelopes.append((entry.node, head))
         began = time.monotonic()
-        tickets = self.transport.send(envelopes, sent, self._lifetime(timeout))
+        tickets = self.transport.send(envelopes, sent, self._lifetime(part.timeout))
         size, now = size_of(sent), time.monotonic()
         self.pace.note([entry.client for entry in group], size, now - began)
         for entry, ticket, (_, head) in zip(group, tickets, envelopes, strict=True):
             if entry.attempts:
-                self.note("asked again", number, entry.client, kind=kind, bytes=size)
+                self.note("asked again", number, entry.client, kind=part.kind, bytes=size)
             elif first.setup:
                 self.note("set up", number, entry.client, bytes=size_of(self.setup))
             entry.sent, entry.attempts = now, entry.attempts + 1
@@ -289,73 +276,49 @@ class Requests:
         pause = BACK_OFF[min(max(entry.attempts - 1, 0), len(BACK_OFF) - 1)]
         entry.reason, entry.node, entry.not_before = reason, None, time.monotonic() + pause
 
-    def _collect(
-        self,
-        kind: str,
-        number: int,
-        waiting: dict[int, Pending],
-        expected: Shapes,
-        check: ClientCheck | None,
-        outcome: Outcome,
-    ) -> bool:
+    def _collect(self, parts: Sequence[Exchange]) -> bool:
         """Take in the replies that have come; returns whether there were any."""
-        tickets = {ticket: entry for entry in waiting.values() for ticket in entry.tickets}
+        tickets = {ticket: (part, e) for part in parts for e in part.waiting.values() for ticket in e.tickets}
         replies = self.transport.collect(list(tickets)) if tickets else {}
         for ticket, reply in replies.items():
-            entry = tickets[ticket]
+            part, entry = tickets[ticket]
             request = entry.tickets.pop(ticket)
-            if entry.client not in waiting:
+            if entry.client not in part.waiting:
                 continue  # an earlier reply of this look was taken
             if isinstance(reply, DeliveryFailure) and reply.lost:
-                self._lost(number, entry, reply.reason, waiting, outcome, by_link=reply.link)
+                self._lost(part, entry, reply.reason, by_link=reply.link)
                 continue
             try:
                 if isinstance(reply, DeliveryFailure):
                     raise InvalidMessage(reply.reason)
                 check_reply(request, reply)
                 if reply.head["status"] != OK:
-                    self._mend(kind, number, entry, reply, waiting, outcome)
+                    self._mend(part, entry, reply)
                     continue
-                check_arrays(reply.arrays, expected, partial(check, entry.client) if check else None)
+                check_arrays(reply.arrays, part.expected, partial(part.check, entry.client) if part.check else None)
             except InvalidMessage as error:
-                outcome.rejected[entry.client] = str(error)
-                del waiting[entry.client]
-                self.note("rejected", number, entry.client, kind=kind, reason=str(error))
+                part.outcome.rejected[entry.client] = str(error)
+                del part.waiting[entry.client]
+                self.note("rejected", part.number, entry.client, kind=part.kind, reason=str(error))
                 continue
-            outcome.replies[entry.client] = reply
+            part.outcome.replies[entry.client] = reply
             self.pace.note([entry.client], entry.size + size_of(reply.arrays), time.monotonic() - entry.sent)
-            del waiting[entry.client]
+            del part.waiting[entry.client]
         return bool(replies)
 
-    def _lost(
-        self,
-        number: int,
-        entry: Pending,
-        reason: str,
-        waiting: dict[int, Pending],
-        outcome: Outcome,
-        by_link: bool = False,
-    ) -> None:
+    def _lost(self, part: Exchange, entry: Pending, reason: str, by_link: bool = False) -> None:
         """A reply that will not come: ask again, or count the client as missing.
 
         Where the link lost the message the client is asked again in any case, because it may well be there.
         """
-        self._tell(number, entry, "failed", reason)
+        self._tell(part.number, entry, "failed", reason)
         if self.waits or by_link:
             self._retry(entry, reason)
         else:
-            outcome.missing[entry.client] = reason
-            del waiting[entry.client]
+            part.outcome.missing[entry.client] = reason
+            del part.waiting[entry.client]
 
-    def _mend(
-        self,
-        kind: str,
-        number: int,
-        entry: Pending,
-        reply: Envelope,
-        waiting: dict[int, Pending],
-        outcome: Outcome,
-    ) -> None:
+    def _mend(self, part: Exchange, entry: Pending, reply: Envelope) -> None:
         """Send a node what it says it lacks. Why a node cannot take part goes to the log."""
         status, reason = reply.head["status"], str(reply.head.get("reason", ""))[:500]
         if status == NEEDS_SETUP and self.setup and not entry.setup:
@@ -364,16 +327,16 @@ class Requests:
             entry.whole = True
         elif status == OUT_OF_SYNC and not entry.restore and self.restorable and entry.client in self.sites:
             entry.restore = True
-            self.note("site sent back", number, entry.client)
+            self.note("site sent back", part.number, entry.client)
         else:
             if status == OUT_OF_SYNC:
                 reason += "; the server does not have this client's site to give back: restore its state-dir"
-            if kind == SECURE and status == REFUSED:  # for good: a sum goes on without it, or says that it cannot
-                self._tell(number, entry, "failed", f"{status}: {reason}")
-                outcome.missing[entry.client] = reason
-                del waiting[entry.client]
+            if part.kind == SECURE and status == REFUSED:  # for good: a sum goes on without it, or says that it cannot
+                self._tell(part.number, entry, "failed", f"{status}: {reason}")
+                part.outcome.missing[entry.client] = reason
+                del part.waiting[entry.client]
                 return
-            self._lost(number, entry, f"{status}: {reason}", waiting, outcome)
+            self._lost(part, entry, f"{status}: {reason}")
             return
         entry.node, entry.not_before = None, 0.0
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstein.errors import FedsteinError
-from fedstein.federation.channel import KINDS, Broadcast, Channel
+from fedstein.federation.channel import KINDS, NOTHING, Broadcast, Channel
 from fedstein.federation.codecs import CODECS
 from fedstein.federation.protocol import first, play_round
 from fedstein.flower.launch.appdir import flatten, write_app
@@ -46,8 +46,8 @@ class CountingChannel(Channel):
         super().__init__(wire)
         self.sizes = dict.fromkeys(KINDS, 0)
 
-    def broadcast(self, arrays: Arrays, candidates: Sequence[int]) -> Broadcast:
-        before, found = self.down, super().broadcast(arrays, candidates)
+    def broadcast(self, arrays: Arrays, candidates: Sequence[int], held: Mapping[str, Any] = NOTHING) -> Broadcast:
+        before, found = self.down, super().broadcast(arrays, candidates, held)
         self.sizes["broadcast"] += self.down - before
         return found
 
