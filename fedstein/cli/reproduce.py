@@ -16,7 +16,7 @@ from fedstein.console import say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.machine import cores
 from fedstein.runs.config import unknown
-from fedstein.runs.side_by_side import is_finished, work_off
+from fedstein.runs.side_by_side import is_finished, run_jobs
 from fedstein.studies.reproduce import (
     BEYOND,
     FIGURES,
@@ -192,7 +192,7 @@ def draw_figures(
     jobs.sort(key=lambda job: job.seed)  # whole comparisons first
     figures = next(iter(plans.values())).figures
     with show_jobs(jobs, ", ".join(figures), out, workers, quiet) as on_progress:
-        folders = work_off(jobs, out / "runs", workers, on_progress)
+        folders = run_jobs(jobs, out / "runs", workers, on_progress)
     verdicts = write_conditions(plans, folders, out, command, rule, known, looks)
     if not quiet:
         if verdicts:
@@ -264,7 +264,7 @@ def measure_theory(
 
     jobs = theory_jobs(seeds, rounds, density, full, quick)
     with show_jobs(jobs, "theory", out, workers, quiet) as on_progress:
-        folders = work_off(jobs, out / "runs", workers, on_progress, theory_command)
+        folders = run_jobs(jobs, out / "runs", workers, on_progress, theory_command)
     lines = write_theory(jobs, folders, out, command)
     if not quiet:
         for line in lines:

@@ -21,7 +21,7 @@ from fedstein.runs.extending import depends_on_total, extend
 from fedstein.runs.jax_setup import start_jax
 from fedstein.runs.pruning import is_pruned
 from fedstein.runs.series import Series, SeriesRun, check_place, read_series, write_series
-from fedstein.runs.side_by_side import is_finished, work_off
+from fedstein.runs.side_by_side import is_finished, run_jobs
 
 
 def resume_folder(path: Path, rounds: int | None, jobs: int | None, quiet: bool, log: Sequence[str] = ()) -> None:
@@ -111,7 +111,7 @@ def resume_series(place: Path, rounds: int | None, jobs: int | None, quiet: bool
         say(f"{len(waiting)} of {len(series.runs)} runs are not finished, {workers} side by side, in {place}")
     try:
         with show_share(quiet) as on_progress:
-            work_off(series.runs, place, workers, on_progress)
+            run_jobs(series.runs, place, workers, on_progress)
     except KeyboardInterrupt:
         raise FedsteinError(f"stopped; fedstein resume {place} goes on where it stopped") from None
     if not quiet:

@@ -15,7 +15,7 @@ from fedstein.loggers import make_loggers
 from fedstein.machine import cores
 from fedstein.runs.config import merge, read_toml
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
-from fedstein.runs.side_by_side import Command, run_or_resume, work_off
+from fedstein.runs.side_by_side import Command, run_jobs, run_or_resume
 
 
 def run_seeds(
@@ -64,7 +64,7 @@ def run_seeds(
         say(f"{count} seeds of {config.model.kind} on {config.data.name}, {workers} side by side, in {place}")
     try:
         with show_share(quiet) as on_progress:
-            folders = work_off(runs, place, workers, on_progress, logging_command(log))
+            folders = run_jobs(runs, place, workers, on_progress, logging_command(log))
     except KeyboardInterrupt:
         raise FedsteinError(f"stopped; fedstein resume {place} goes on where it stopped") from None
     if not quiet:

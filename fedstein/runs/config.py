@@ -28,7 +28,7 @@ from fedstein.runs.config_sources import with_preset as with_preset
 from fedstein.runs.defaults import RULES, Facts, drafted
 from fedstein.runs.schema import Sections
 from fedstein.runs.sections import FAMILIES, make_section
-from fedstein.runs.unused import sift
+from fedstein.runs.unused import refuse_contradictions
 from fedstein.runs.values import sentence
 
 
@@ -90,7 +90,7 @@ def resolve(raw: Mapping[str, Any] | Sequence[Layer], facts: Facts) -> tuple[Con
     check_values(written)
     draft = drafted(written, facts)
     check_nodes(draft)
-    dropped, notes = sift(draft, layers, facts)
+    dropped, notes = refuse_contradictions(draft, layers, facts)
     values = draft.values(without=dropped)
     values["engine"]["threads"] = values["engine"].get("threads") or cores()
     return _validated(values), notes

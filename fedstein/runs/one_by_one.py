@@ -16,13 +16,13 @@ from fedstein.runs.series import SeriesRun
 from fedstein.runs.side_by_side import is_finished
 
 
-def work_off_here(
+def run_jobs_here(
     jobs: Sequence[SeriesRun],
     place: Path,
     on_progress: Callable[[float, str], None],
     on_failure: Callable[[SeriesRun, str], None],
 ) -> dict[SeriesRun, Path]:
-    """Run or continue the jobs that are not finished yet. ``side_by_side.work_off`` does the same with processes.
+    """Run or continue the jobs that are not finished yet. ``side_by_side.run_jobs`` does the same with processes.
 
     Args:
         jobs: The runs.

@@ -94,7 +94,7 @@ class Working:
             self.process.kill()
 
 
-def work_off(
+def run_jobs(
     jobs: Sequence[AnyJob],
     place: Path,
     workers: int,

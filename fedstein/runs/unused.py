@@ -91,7 +91,7 @@ def unused_keys(draft: Draft) -> list[Unused]:
     return sorted(found, key=lambda unused: SECTIONS.index(unused.key.partition(".")[0]))
 
 
-def sift(draft: Draft, layers: Sequence[Layer], facts: Facts) -> tuple[list[str], list[str]]:
+def refuse_contradictions(draft: Draft, layers: Sequence[Layer], facts: Facts) -> tuple[list[str], list[str]]:
     """Refuse unused keys that contradict what the same layer, or an earlier one, says; drop the others.
 
     A key from an earlier layer than the one that names its decider is a leftover of a base: it is dropped. Where the

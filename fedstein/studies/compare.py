@@ -25,7 +25,7 @@ from fedstein.runs.config_sources import Layer, layer_of, parse_setting
 from fedstein.runs.federate import load_dataset
 from fedstein.runs.reading import resolve_layers
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
-from fedstein.runs.side_by_side import work_off
+from fedstein.runs.side_by_side import run_jobs
 
 NOT_COMPARED = ("seed", "engine.threads")  # what runs may differ in without being different variants
 Resolve = Callable[[Sequence[Layer]], Config]
@@ -260,7 +260,7 @@ def run_comparison(
     check_place(place, runs)
     series = Series(tuple(keep_threads(place, runs, max(1, cores() // workers))), comparison.notes())
     write_series(place, series)
-    folders = work_off(series.runs, place, workers, on_progress)
+    folders = run_jobs(series.runs, place, workers, on_progress)
     ordered = sorted(folders, key=lambda run: order_of(run, comparison))
     return write_report([folders[run] for run in ordered], place / "report", series.notes)
 

@@ -149,7 +149,7 @@ def test_a_run_that_fails_is_listed_and_the_others_go_on(tmp_path: Path, monkeyp
         on_failure(bad, "the run cancer-pooled_svgd-seed1 failed: the particles are no longer finite")
         return {job: place / job.name for job in jobs}
 
-    monkeypatch.setattr(play, "work_off", fail_one)
+    monkeypatch.setattr(play, "run_jobs", fail_one)
     monkeypatch.setattr(play, "load_run", lambda folder: folder.name)
     monkeypatch.setattr(play, "quoted_scores", lambda runs, memo: ())
     plan = PLAN.replace("trials = 2", "trials = 1").replace('ood = "breast_cancer"\n', "")
@@ -211,10 +211,10 @@ def test_a_run_that_was_stopped_goes_on_in_this_process(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(one_by_one.runner, "carry_on", stop)
     with pytest.raises(one_by_one.runner.Interrupted):
-        one_by_one.work_off_here(jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why))
+        one_by_one.run_jobs_here(jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why))
     monkeypatch.setattr(one_by_one.runner, "carry_on", started)
     (tmp_path / "run-seed1").mkdir()  # a start that was killed before it wrote anything
-    folders = one_by_one.work_off_here(jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why))
+    folders = one_by_one.run_jobs_here(jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why))
     assert [load_run(folder).status for folder in folders.values()] == ["finished", "finished"]
     assert failures == []
 
@@ -229,7 +229,7 @@ def test_draws_are_scored_in_place_of_particles_and_their_bytes_count(
     settings |= {"sites": {"expand": "variational"}}
     config = resolve_layers([("test", settings)]).config
     job = SeriesRun.of("task-method-seed0", config, 1)
-    folder = one_by_one.work_off_here([job], tmp_path, lambda share, doing: None, lambda job, why: None)[job]
+    folder = one_by_one.run_jobs_here([job], tmp_path, lambda share, doing: None, lambda job, why: None)[job]
     run, dataset = load_run(folder), data.load("breast_cancer")
     [found] = quoted_scores([run], tmp_path / "quoted.json")
     p = fedstein.load(folder).predict(dataset.test_x * dataset.scale + dataset.mean, using="weighted")

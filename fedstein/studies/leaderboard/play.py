@@ -12,10 +12,10 @@ from fedstein.machine import cores
 from fedstein.report.load import Run, load_run
 from fedstein.runs.config import Config
 from fedstein.runs.jax_setup import start_jax
-from fedstein.runs.one_by_one import work_off_here
+from fedstein.runs.one_by_one import run_jobs_here
 from fedstein.runs.reading import resolve_layers
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
-from fedstein.runs.side_by_side import work_off
+from fedstein.runs.side_by_side import run_jobs
 from fedstein.studies.leaderboard.foreign import foreign_scores
 from fedstein.studies.leaderboard.plan import Board
 from fedstein.studies.leaderboard.quoted import Scores, quoted_scores
@@ -81,9 +81,9 @@ def play_board(board: Board, place: Path, workers: int, on_progress: OnProgress)
         failures[job.name] = why
 
     if workers:
-        folders = work_off(series.runs, place, workers, on_progress, on_failure=failed)
+        folders = run_jobs(series.runs, place, workers, on_progress, on_failure=failed)
     else:
-        folders = work_off_here(series.runs, place, on_progress, failed)
+        folders = run_jobs_here(series.runs, place, on_progress, failed)
     by_name = {run.name: folder for run, folder in folders.items()}
 
     def ended(entry: Entry) -> Entry:

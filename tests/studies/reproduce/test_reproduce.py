@@ -22,7 +22,7 @@ from fedstein.federation.records import RoundRecord
 from fedstein.report.load import Run
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
-from fedstein.runs.side_by_side import work_off
+from fedstein.runs.side_by_side import run_jobs
 from fedstein.studies.reproduce import (
     CLAIMS,
     FIGURES,
@@ -115,7 +115,7 @@ def miniature(tmp_path_factory):
     small = {key: jobs for key, jobs in whole.curves.items() if key[1] == "blr30"}
     out = tmp_path_factory.mktemp("reproduction")
     only = Plan(("fig1", "fig2", "fig3"), small)
-    return only, out, work_off(only.jobs, out / "runs", 2, lambda share, doing: None)
+    return only, out, run_jobs(only.jobs, out / "runs", 2, lambda share, doing: None)
 
 
 def shrink(monkeypatch, only: Plan) -> None:
@@ -167,7 +167,7 @@ def test_what_is_finished_is_not_run_again(miniature, monkeypatch):
     only, out, folders = miniature
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("nothing is left to run"))
     shares = []
-    assert work_off(only.jobs, out / "runs", 2, lambda share, doing: shares.append(share)) == folders
+    assert run_jobs(only.jobs, out / "runs", 2, lambda share, doing: shares.append(share)) == folders
     assert shares == [1.0]
 
 
@@ -183,7 +183,7 @@ def test_schemes_of_one_seed_meet_the_same_clients_and_the_same_start(miniature)
 def test_a_run_that_fails_is_named_with_its_own_words(tmp_path):
     job = Job("blr30", "ksd", "nonsense", 0, 1, False)
     with pytest.raises(FedsteinError, match=r"blr30-ksd-nonsense-r1-seed0 failed: .*nonsense"):
-        work_off([job], tmp_path / "runs", 1, lambda share, doing: None)
+        run_jobs([job], tmp_path / "runs", 1, lambda share, doing: None)
 
 
 def test_a_torn_start_is_begun_again_and_a_killed_run_goes_on(tmp_path):
@@ -191,7 +191,7 @@ def test_a_torn_start_is_begun_again_and_a_killed_run_goes_on(tmp_path):
     torn = tmp_path / "runs" / job.name
     torn.mkdir(parents=True)
     (torn / "environment.json").write_text("{")
-    folders = work_off([job], tmp_path / "runs", 1, lambda share, doing: None)
+    folders = run_jobs([job], tmp_path / "runs", 1, lambda share, doing: None)
     assert (folders[job] / "summary.json").exists()
 
 

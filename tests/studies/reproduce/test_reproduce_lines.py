@@ -110,7 +110,7 @@ def ask(what: str, tmp_path: Path, **changes) -> None:
 
 def test_what_has_a_line_is_not_run_again_and_counts(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(reproduce, "work_off", lambda jobs, *rest: asked.append(jobs) or {})
+    monkeypatch.setattr(reproduce, "run_jobs", lambda jobs, *rest: asked.append(jobs) or {})
     ask("fig2", tmp_path)
     assert asked == [[]], "every run of the paper's order has a committed line"
     assert "KSD" not in (tmp_path / "out" / "claims.md").read_text().split("| fig2")[1]
