@@ -27,7 +27,7 @@ from fedstein.errors import InputError
 
 
 class Wanted(NamedTuple):
-    """Which columns of a file are used; the fields are those of ``read_table``."""
+    """The columns of a file that are used; the fields are those of ``read_table``."""
 
     target: str | None = None
     client: str | None = None

@@ -47,7 +47,7 @@ def log_target(model: Model, sums: Sums, theta: Array) -> Array:
 
 
 class Parts(NamedTuple):
-    """Which entries of theta are drawn exactly (w) and which are moved by NUTS (h)."""
+    """The entries of theta that are drawn exactly (w) and those that NUTS moves (h)."""
 
     given: np.ndarray
     moved: np.ndarray

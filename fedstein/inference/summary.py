@@ -74,7 +74,7 @@ class Summary(Sequence[Row]):
     __repr__ = __str__
 
     def verdict(self) -> str:
-        """Which posterior this is, and whether to trust it, in one line or more."""
+        """Name the posterior and say whether to trust it, in one line or more."""
         doubt = "; not to be trusted:" if self.problems else ""
         return "\n".join([f"from {ABOUT[self.using]}{doubt}", *self.problems, *filter(None, [self.note])])
 

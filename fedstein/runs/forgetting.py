@@ -207,7 +207,7 @@ def without_reports(record: RoundRecord, client: int, clients: int) -> RoundReco
 
 
 def identify(folder: RunFolder, config: Config, state: RunState) -> dict[str, Any]:
-    """Which run this was forgotten from."""
+    """Identify the run from which the client was removed."""
     manifest = (folder.checkpoint / "manifest.json").read_bytes()
     return {
         "config_sha256": checkpoint.fingerprint(config),

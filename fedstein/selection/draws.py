@@ -104,7 +104,7 @@ def greedy(candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarr
 def in_passes(
     memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray, most: float = 1.0
 ) -> Draw:
-    """In proportion among the candidates not yet selected in this pass; when there are none, the next pass begins.
+    """Draw in proportion among the candidates not yet selected in this pass; if there are none, the next pass begins.
 
     ``passes`` says in which pass each client was last selected. Candidates go tier by tier, the oldest pass first,
     which with a pool also prefers those that earlier pools left out.
@@ -137,7 +137,7 @@ def after_passes(memory: Memory, selected: Sequence[int], seed: int, clients: in
 def aged(
     memory: Memory, candidates: Sequence[int], indicators: Indicators, uniforms: np.ndarray, most: float = 1.0
 ) -> Draw:
-    """In proportion to indicator x age, the number of rounds since the client was last selected or since the start."""
+    """Draw in proportion to indicator x age: the rounds since the client was last selected, or since the start."""
     weights, reported = weigh(indicators)
     if not any(v is not None and np.isfinite(v) and v > 0 for v in indicators):
         return proportional(candidates, indicators, uniforms, most)  # nothing to weigh: uniform

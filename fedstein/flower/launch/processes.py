@@ -307,7 +307,7 @@ class Fleet:
         return self.command.submit(app, overrides)
 
     def status(self, run: int) -> str:
-        """As ``flwr list`` says it: ``running``, ``finished:completed``, ``finished:failed``, ..."""
+        """Return the status that ``flwr list`` shows: ``running``, ``finished:completed``, ``finished:failed``, ..."""
         return self.command.status(run)
 
     def wait(self, run: int, seconds: float, *, every: float = 2.0) -> str:

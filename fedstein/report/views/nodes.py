@@ -80,7 +80,7 @@ def nodes(run: FollowedRun) -> dict[str, Any] | None:
 
 
 def _asked(run: FollowedRun, clients: int) -> np.ndarray:
-    """In how many rounds each client was asked for something: a report, or training."""
+    """Count the rounds in which each client was asked for a report or to train."""
     counts = np.zeros(max(clients, run.table.clients), int)
     reports = run.table.matrix("reports")
     asked = np.zeros((len(run.table), len(counts)), bool)

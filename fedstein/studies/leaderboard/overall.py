@@ -75,7 +75,7 @@ def _ranks(board: Board, entries: Sequence[Entry], metric: str) -> tuple[dict[st
 
 
 def _ahead(board: Board, entries: Sequence[Entry]) -> list[str]:
-    """Which federated methods are better than the default on a task, where the paired interval excludes 0."""
+    """List the federated methods that beat the default on a task: their paired interval excludes 0."""
     outside = references(board, entries)
     rows = []
     for task in board.tasks:

@@ -26,7 +26,7 @@ DIGITS = 6
 
 
 class RunKey(NamedTuple):
-    """Which run it is."""
+    """The key that identifies a run."""
 
     order: str
     density: str  # empty for curvature sites

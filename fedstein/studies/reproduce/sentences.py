@@ -285,7 +285,7 @@ def _cell(verdict: Verdict | None) -> str:
 
 
 def _conclusion(sentence: Sentence, verdicts: Mapping[Condition, Mapping[Claim, Verdict]]) -> str:
-    """Under which conditions the whole sentence holds, as far as it was run."""
+    """List the conditions under which the whole sentence holds, as far as it was run."""
     parts = []
     for condition, found in verdicts.items():
         here = [found[claim] for claim in _claims_of(sentence) if claim in found and found[claim].effect is not None]
