@@ -50,7 +50,7 @@ def failure(subject: str, doing: str, error: BaseException, package: str) -> Plu
     """
     text, where = " ".join(str(error).split()), place_of(error, package)
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    place = f" ({where})" if where and where not in said else ""  # a SyntaxError says it itself
+    place = f" ({where})" if where and where not in said else ""  # the message of a SyntaxError names the place already
     return PluginError(
         f"{subject}: {doing}: {said}{place}; correct the plug-in; {VARIABLE}=1 shows the whole traceback"
     )

@@ -50,7 +50,7 @@ def known_facts(raw: Mapping[str, Any]) -> Facts:
     if info is not None and info.task:
         given = info.clients if info.partition == "given" else 0
         return Facts(info.task, info.classes, given, features=info.features)
-    from fedstein.runs.federate import facts_of, load_dataset  # these load JAX and the rows
+    from fedstein.runs.federate import facts_of, load_dataset  # imported here, because these load JAX and the rows
 
     return facts_of(load_dataset(raw))
 

@@ -113,7 +113,7 @@ def start(
     settings |= {"target": target} if target else {}
     settings |= {"features": features} if features else {}
     settings |= {"policy": str(policy.expanduser().absolute())} if policy else {}
-    policy_of(read_node(settings))  # a mistake is found here, not at the first message
+    policy_of(read_node(settings))  # read now, so that a mistake is found before the first message
     if data and not data.expanduser().is_file():
         raise InputError(f"--data: expected a file, found none at {data}")
     words = ["--superlink", link, "--node-config", node_settings(settings)]

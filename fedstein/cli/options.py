@@ -77,7 +77,7 @@ def split_inputs(inputs: list[Path] | None, settings: list[str] | None) -> tuple
     files = [path for path in inputs or [] if path not in configs]
     if len(configs) > 1:
         raise InputError(f"expected at most one config file, got {' and '.join(map(str, configs))}; name one")
-    from fedstein.data.read_files import READERS  # here, so that --help needs no NumPy
+    from fedstein.data.read_files import READERS  # imported here, so that --help needs no NumPy
 
     if odd := [path for path in files if path.suffix.lower() not in READERS and not _holds_data(path)]:
         raise InputError(

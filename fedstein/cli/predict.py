@@ -41,7 +41,7 @@ def predict_file(path: Path, file: Path, out: Path | None, posterior: str | None
             "--draws goes with --posterior gaussian or draws; with --posterior particles every particle is used"
         )
     if posterior == "gaussian":
-        folder.read_gaussian()  # a run without one is refused with the remedy before any row is read
+        folder.read_gaussian()  # raises an error, before any row is read, if the run has none
     folder.read_posterior()
     facts = folder.data_facts()
     raw = data.load_features(file, tuple(facts["features"]), folder.encoding())

@@ -65,7 +65,7 @@ def plain_share(every: float = 15.0) -> Callable[[float, str], None]:
     def on_progress(share: float, doing: str) -> None:
         nonlocal said, start
         now = time.monotonic()
-        start = share if start < 0 else start  # the share that earlier calls had done
+        start = share if start < 0 else start  # the share that earlier calls have completed
         if now - said < every and share < 1:
             return
         said = now

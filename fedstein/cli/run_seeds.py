@@ -57,7 +57,7 @@ def run_seeds(
         for seed in range(config.seed, config.seed + count)
     ]
     check_place(place, runs)
-    make_loggers(log, place)  # a name that is wrong is refused before anything starts
+    make_loggers(log, place)  # refuses a wrong name before any run starts
     runs = keep_threads(place, runs, max(1, cores() // workers))
     write_series(place, Series(tuple(runs)))
     if not quiet:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-DENSE = 2048  # up to this number of inputs, all eigenvectors are used
+DENSE = 2048  # with at most this many inputs, all eigenvectors are used
 RANK = 256  # the default number of leading eigenvectors with more inputs
 SPARE = 10  # additional directions of the subspace iteration, for accuracy
 PASSES = 3  # the number of passes of the subspace iteration

@@ -36,9 +36,9 @@ def load_flamby_heart(cache: Path) -> Dataset:
     Raises:
         InputError: The files are not there, or have other rows.
     """
-    whole = load_grouped("heart", cache)  # it checks the files, and has the names and the coding of the columns
+    whole = load_grouped("heart", cache)  # this checks the files and gives the names and the coding of the columns
     encoding = whole.encoding
-    assert encoding is not None  # files always have one
+    assert encoding is not None  # rows from files always name their clients
     from fedstein.data.read_files import read_table
 
     parts = []

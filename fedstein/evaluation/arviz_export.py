@@ -36,7 +36,7 @@ def arviz_data(
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ArviZ 0.23 announces ArviZ 1 whenever it is imported
+            warnings.simplefilter("ignore")  # ArviZ 0.23 issues a warning about ArviZ 1 when it is imported
             import arviz
     except ImportError:
         raise InputError("to_arviz needs ArviZ, which is not installed: pip install arviz") from None

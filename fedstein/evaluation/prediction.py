@@ -97,7 +97,7 @@ class Prediction:
         else:
             each = np.asarray(self.own_log_densities, np.float64)
         top = each.max(axis=1)
-        if self.own_log_densities is not None:  # a density may be zero at every particle; minus infinity says so
+        if self.own_log_densities is not None:  # a density that is zero at every particle gives minus infinity
             top = np.where(np.isneginf(top), 0.0, top)
             with np.errstate(divide="ignore"):
                 return top + np.log(np.mean(np.exp(each - top[:, None]), axis=1))

@@ -24,7 +24,7 @@ from fedstein.errors import FedsteinError, InputError
 from fedstein.inference.sites.base import Arrays
 
 PACKED = "packed"  # the name of the only array of a packed message
-LEAST = 512  # bytes of an array that is worth a try
+LEAST = 512  # smaller arrays are not compressed
 MOST_AXES = 8
 INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
 DTYPES = (*INTEGERS, "float16", "float32", "float64")

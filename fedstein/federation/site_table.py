@@ -96,7 +96,7 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
         Returns:
             The new table; this one stays as it is.
         """
-        # As JAX arrays, like all of a state: NumPy arrays would make a second compiled program.
+        # JAX arrays, like all arrays of a state: with NumPy arrays the programs would be compiled a second time.
         fresh = {
             client: {**self._entries[client], **{name: jnp.asarray(array) for name, array in new.items()}}
             for client, new in arrays.items()

@@ -42,8 +42,8 @@ class Alarm:
     """When a node looks for messages: often while a run is on, rarely when nobody has asked for a while."""
 
     def __init__(self) -> None:
-        self.arrived = threading.Event()  # a message is there to be answered
-        self.answered = threading.Event()  # its reply is there to be sent
+        self.arrived = threading.Event()  # set when a message waits for an answer
+        self.answered = threading.Event()  # set when the reply is ready to be sent
         self._last = time.monotonic()
 
     def message_came(self) -> None:
@@ -74,7 +74,7 @@ def shorten_node_waits(alarm: Alarm) -> None:
     from flwr.supernode import start_client_internal as node
 
     node.pull_objects = partial(node.pull_objects, initial_backoff=FIRST_BACK_OFF, backoff_cap=LAST_BACK_OFF)
-    # Only this module's name for time, so that heartbeats and retries keep theirs.
+    # Replaces ``time`` only in this module, so that heartbeats and retries keep their waits.
     node.time = SimpleNamespace(**{**vars(time), "sleep": alarm.sleep})  # type: ignore[assignment]
 
 

@@ -177,7 +177,7 @@ def quadrature(dim: int) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         n x dim points and n shares that add up to one.
     """
-    from scipy.special import ndtri  # a third of the time that importing Fedstein takes
+    from scipy.special import ndtri  # imported here: it would take a third of the time of importing Fedstein
 
     if dim <= 2:
         nodes, shares = np.polynomial.hermite_e.hermegauss(NODES if dim == 1 else GRID)

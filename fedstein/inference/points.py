@@ -20,7 +20,7 @@ from fedstein.inference.natural import WIRE, packed, unpacked
 from fedstein.inference.scale_sites import ScaleSites, draw_given
 from fedstein.models.base import Model
 
-SAME = 1e-6  # the relative difference of the sums up to which points are the same
+SAME = 1e-6  # sums that differ by less, relative to their size, are of the same points
 LARGEST = 100_000  # points that a client computes at
 
 Request = Mapping[str, Any]
@@ -100,7 +100,7 @@ def points_of(model: Model, request: Request) -> np.ndarray:
 def _made(model: Model, frozen: tuple[tuple[str, bytes, tuple[int, ...]], ...], kinds: tuple[str, ...]) -> np.ndarray:
     parts = zip(frozen, kinds, strict=True)
     request = {name: np.frombuffer(content, kind).reshape(shape) for (name, content, shape), kind in parts}
-    from scipy.special import ndtri  # here: a third of the time that importing Fedstein takes
+    from scipy.special import ndtri  # imported here: it would take a third of the time of importing Fedstein
 
     moved = np.asarray(request["moved"], np.float64)
     normal = ndtri(uniforms(int(request["seed"][0]), 0, len(moved), len(parts_of(model).given)))

@@ -43,7 +43,7 @@ class Proposal(NamedTuple):
     draws: np.ndarray
     request: dict[str, np.ndarray]
     log_density: np.ndarray
-    problems: tuple[str, ...] = ()  # why draws that NUTS has made are not draws of q
+    problems: tuple[str, ...] = ()  # the reasons to doubt that draws of NUTS are draws of q
 
 
 class NodePasses(NamedTuple):

@@ -84,7 +84,7 @@ def _is_plain_pooling(equation: Any) -> bool:
 
 
 def _evaluate(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-    from jax.extend.core import Literal  # here, because it brings thirty modules that nothing else needs
+    from jax.extend.core import Literal  # imported here, because it imports thirty modules that nothing else needs
 
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *arguments), strict=True))
 

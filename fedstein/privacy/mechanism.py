@@ -76,7 +76,7 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
     Raises:
         InputError: The model has no such form, or a bound is missing.
     """
-    from scipy.special import expit, softmax  # here: a third of the time that importing Fedstein takes
+    from scipy.special import expit, softmax  # imported here: it would take a third of the time of importing Fedstein
 
     if model.name == "blr":
         return Family(1, 1.0, lambda y: y[:, None].astype(float), expit, lambda f: _variance(expit(f))[:, :, None])

@@ -33,7 +33,7 @@ def normal(secret: bytes, label: str, count: int) -> np.ndarray:
     Returns:
         float64 numbers.
     """
-    from scipy.special import ndtri  # here: a third of the time that importing Fedstein takes
+    from scipy.special import ndtri  # imported here: it would take a third of the time of importing Fedstein
 
     if len(secret) < BYTES:
         raise ValueError(f"expected a secret of at least {BYTES} bytes, got {len(secret)}")

@@ -29,7 +29,7 @@ from fedstein.runs.config import Config, computing
 from fedstein.runs.config_sources import read_toml
 
 FORMAT = 2
-OLD_FORMATS = {1: "fedstein 0.1"}  # the version that reads each
+OLD_FORMATS = {1: "fedstein 0.1"}  # format -> the version that reads it
 
 
 def fingerprint(config: Config) -> str:

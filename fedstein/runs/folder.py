@@ -54,7 +54,7 @@ class RunFolder:
     ) -> RunFolder:
         """A new folder with everything that is known before the first round. Refuses one that holds anything."""
         facts = describe(dataset)
-        if not facts["train_rows"]:  # they are with the clients
+        if not facts["train_rows"]:  # the rows are with the clients
             facts["train_rows"] = sum(client.rows for client in clients)
         return cls.begin(path, config, [client._asdict() for client in clients], facts, basis)
 

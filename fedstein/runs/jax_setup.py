@@ -18,7 +18,7 @@ SHARE_OF_MAPS = 0.4  # the share of the allowed memory maps above which programs
 
 def start_jax(config: Config) -> None:
     """Fix the thread count, the precision and the device; same bits need the same of each."""
-    os.environ["NPROC"] = str(config.engine.threads)  # what XLA sizes its pool by
+    os.environ["NPROC"] = str(config.engine.threads)  # XLA reads the size of its thread pool from it
 
     import jax
 
@@ -32,7 +32,7 @@ def use_device(device: str) -> None:
     import jax
 
     if device == "cpu":
-        jax.config.update("jax_platforms", "cpu")  # an accelerator is not even touched
+        jax.config.update("jax_platforms", "cpu")  # so that JAX does not initialise an accelerator
     elif device != "auto":
         try:
             jax.config.update("jax_default_device", jax.devices(device)[0])
@@ -54,7 +54,7 @@ def keep_programs() -> None:
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     folder = cache_folder() / PROGRAMS
-    with suppress(OSError):  # a home that cannot be written to: every run compiles
+    with suppress(OSError):  # the folder cannot be written, so every run compiles its programs
         folder.mkdir(parents=True, exist_ok=True)
         trim(folder, ROOM)
         if os.access(folder, os.W_OK):

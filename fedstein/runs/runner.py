@@ -57,7 +57,7 @@ def start(
 ) -> dict[str, Any]:
     """A new run in a new folder, of which ``begun`` is told; returns the summary. ``callbacks`` observe it."""
     check_callbacks(callbacks)
-    state = first(run.context)  # what cannot be computed at all fails before there is a folder
+    state = first(run.context)  # a run that cannot be computed fails before its folder is made
     folder = RunFolder.create(out, run.config, run.engine.clients, run.dataset, run.federation.basis)
     with folder.locked():
         keep_ledgers(run, folder)
@@ -188,7 +188,7 @@ def carry_on(
         while state.round < run.config.rounds and not (records and records[-1].stopped):
             try:
                 done, record = next(rounds)
-            except FedsteinError:  # the round failed: the clients are as they were after the round before
+            except FedsteinError:  # the round failed, and the clients are as they were after the previous round
                 save()
                 raise
             if patience is not None:

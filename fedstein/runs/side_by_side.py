@@ -21,7 +21,7 @@ from fedstein.files import disk_errors, write_bytes
 from fedstein.machine import cores
 
 POLL = 0.3  # seconds
-LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # what NumPy's products go by
+LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # they set NumPy's threads
 
 
 class Job(Protocol):
@@ -67,7 +67,7 @@ class Working:
 
     def __init__(self, job: Job, folder: Path, command: Sequence[str], threads: int):
         self.job, self.folder = job, folder
-        # Processes that each take every core would wait for each other.
+        # If every process used all cores, they would slow each other down.
         environment = {**dict.fromkeys(LIBRARIES, str(threads)), **os.environ}
         self.log = folder.with_name(f"{folder.name}.log")
         with self.log.open("wb") as log:

@@ -19,7 +19,7 @@ METRICS: Registry[Metric] = Registry("evaluate.metrics", "fedstein.metrics", Met
 BUILT_IN: tuple[Metric, ...] = tuple(METRICS.register(metric) for metric in (accuracy, nll, brier, ece, mce, rmse))
 METRICS.register(temperature)  # for evaluate.temperature; not part of every record
 NAMES: tuple[str, ...] = tuple(metric.name for metric in BUILT_IN)  # in the order of rounds.jsonl
-# What a line of rounds.jsonl, clients-evaluation.json or a strategy's metrics calls something else.
+# Names that rounds.jsonl, clients-evaluation.json or a strategy's metrics use for something else.
 RESERVED = frozenset(
     {
         "round",

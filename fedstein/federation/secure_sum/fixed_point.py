@@ -51,7 +51,7 @@ def encode(values: Any, clients: int) -> Words:
         )
     whole = np.rint(np.ldexp(np.abs(plain), FRACTION))
     high = np.floor(np.ldexp(whole, -WORD))
-    low = whole - np.ldexp(high, WORD)  # exact: its digits are the lower ones of the 53 that ``whole`` has
+    low = whole - np.ldexp(high, WORD)  # exact, because these are the lower digits of the 53 that ``whole`` has
     words = np.stack([low, high], axis=-1).astype(np.uint64)
     return np.where((plain < 0)[..., None], negate(words), words)
 

@@ -42,7 +42,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Value]:
             flat |= {f"{key}.{rest}": inner for rest, inner in flatten(value).items()}
         elif isinstance(value, SCALARS) and not (isinstance(value, str) and value[:1] in ("[", "{", '"')):
             flat[key] = value
-        elif isinstance(value, (str, list, tuple, Mapping)):  # strings that could be taken for TOML text too
+        elif isinstance(value, (str, list, tuple, Mapping)):  # strings that could also be read as TOML
             flat[key] = _text(key, value)
         else:
             raise InputError(f"expected {key} to be text, a number, true or false or a list of those, got {value!r}")

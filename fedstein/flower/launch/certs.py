@@ -22,7 +22,7 @@ from fedstein.errors import InputError
 from fedstein.files import disk_errors, sync_folder
 
 LOOPBACK = ("localhost", "127.0.0.1")
-SKEW = timedelta(minutes=10)  # clocks differ
+SKEW = timedelta(minutes=10)  # the certificate is valid from a little earlier, because clocks differ
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 
@@ -111,7 +111,7 @@ def make_certificates(
                 pair = ec.generate_private_key(ec.SECP384R1())
                 _write(draft.private(node), _private(pair, serialization.PrivateFormat.OpenSSH), 0o600)
                 _write(draft.public(node), _public(pair, node), 0o644)
-            os.rename(draft.folder, folder)  # over nothing or an empty folder; never over content
+            os.rename(draft.folder, folder)  # replaces an empty folder, but never one with content
             sync_folder(folder.parent)
         except BaseException:
             shutil.rmtree(draft.folder, ignore_errors=True)
@@ -206,7 +206,7 @@ def _public(key: ec.EllipticCurvePrivateKey, comment: str) -> bytes:
 def _write(path: Path, content: bytes, mode: int) -> None:
     """Write a new file that nobody else can read at any moment, not even while it is empty."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        os.fchmod(file.fileno(), mode)  # whatever the umask says
+        os.fchmod(file.fileno(), mode)  # set explicitly, because the umask may allow more
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

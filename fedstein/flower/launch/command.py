@@ -63,7 +63,7 @@ class Command:
             FedsteinError: The link does not take the run.
         """
         words: list[str | Path] = []
-        if overrides:  # in a file: on a command line Flower knows no escapes
+        if overrides:  # written to a file, because Flower's command line has no escapes
             path = self.folder / f"overrides-{secrets.token_hex(4)}.toml"
             write_bytes(path, tomli_w.dumps(dict(overrides)).encode())
             words = ["--run-config", path]

@@ -20,7 +20,7 @@ def main() -> None:
     def sleep(seconds: float) -> None:
         time.sleep(min(seconds, LONGEST))
 
-    # Only this module's name for time, so that heartbeats and retries keep theirs.
+    # Replaces ``time`` only in this module, so that heartbeats and retries keep their waits.
     start_client_internal.time = SimpleNamespace(**{**vars(time), "sleep": sleep})  # type: ignore[assignment]
     flower_supernode()
 

@@ -38,7 +38,7 @@ def environment(folder: Path, home: str, threads: int, extra: Mapping[str, str])
         "NO_PROXY": direct,
         "no_proxy": direct,
         "FLWR_HOME": str(folder / "homes" / home),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4",  # Flower's own: 1 s
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4",  # Flower's own default is 1 s
         "NPROC": str(threads),
         # Every message is a new process, and a round's programs are small: keep each of them.
         "JAX_COMPILATION_CACHE_DIR": inherited.get("JAX_COMPILATION_CACHE_DIR") or str(folder / "jax-cache"),

@@ -60,7 +60,7 @@ def start_computing(config: str, state_dir: str) -> None:
     except (tomllib.TOMLDecodeError, TypeError, ValueError):  # the handler says what is wrong with it
         return
     os.environ["NPROC"] = str(threads)
-    if state_dir:  # programs are compiled once a node, not once a message
+    if state_dir:  # programs are compiled once for each node, and not for each message
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(state_dir).expanduser().absolute() / "jax-cache"))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

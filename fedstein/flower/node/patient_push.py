@@ -68,11 +68,11 @@ def patiently(send: Send, push_object: PushObject, pauses: tuple[float, ...] = P
                     raise
                 time.sleep(pause)
             with lock:
-                if sessions.get(session, session) == used:  # no other object has done it meanwhile
+                if sessions.get(session, session) == used:  # no other object has sent the head again in the meantime
                     missing, fresh = send(*last)
                     sessions[session] = fresh if missing else NO_SESSION
                     if missing and name not in missing:
-                        return None  # the link has it, and could not say so
+                        return None  # the link has the object, but its acknowledgement was lost
         return None
 
     return send_and_keep, push_again

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     reader.add_argument("--memory", type=float, default=0.0)
     reader.add_argument("--port", type=int, default=0)
     own, others = reader.parse_known_args(sys.argv[1:] if arguments is None else arguments)
-    pool = WorkerPool(own.memory)  # first: its process imports JAX while this one imports Flower
+    pool = WorkerPool(own.memory)  # started first, so that its process imports JAX while this one imports Flower
     atexit.register(pool.close)
     from flwr.supernode.cli import flower_supernode
 

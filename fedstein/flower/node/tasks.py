@@ -101,7 +101,7 @@ class TaskRunner:
         except Exception as error:  # its run has ended, or the SuperNode is gone
             log(ERROR, "fedstein: a task could not be finished: %s: %s", type(error).__name__, error)
         finally:
-            with suppress(Exception):  # the reply is what counts, and its loss was raised
+            with suppress(Exception):  # only the reply matters, and its loss has already been raised
                 push_task_output(client, context, status, details)
             done.set()
             client.close()

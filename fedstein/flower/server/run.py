@@ -103,7 +103,7 @@ def go_on(transport: Transport, raw: Mapping[str, Any], out: Path, events: Event
         key: entry for key, entry in raw["engine"].items() if key not in ("kind", "threads", "precision", "device")
     }
     config = config.model_copy(update={"engine": config.engine.model_copy(update=given)})
-    if config.data.name == "nodes" and config.data.categories is None:  # begun by a version that asked only if told to
+    if config.data.name == "nodes" and config.data.categories is None:  # a run of an earlier version
         config = config.model_copy(update={"data": config.data.model_copy(update={"categories": {}})})
     start_jax(config)
 

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedstein.errors import FedsteinError, InputError
 
-LAST_WORDS = 1.0  # seconds for Flower to send the last lines of the log; it does not wait for that by itself
+LAST_WORDS = 1.0  # seconds to let Flower send the last lines of the log, because it does not wait for them
 
 app = ServerApp()
 

@@ -249,7 +249,7 @@ class GridTransport:
             for node, head in envelopes
         ]
         tickets = list(self.grid.push_messages(messages))
-        if len(tickets) != len(messages):  # what Flower does where the link answers 413, payload too large
+        if len(tickets) != len(messages):  # Flower returns nothing if the link answers 413, payload too large
             raise FedsteinError(f"the link refused a request to {len(messages)} nodes as too large; see Flower's log")
         return tickets
 

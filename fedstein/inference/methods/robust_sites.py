@@ -87,7 +87,7 @@ def site_weights(sites: Sequence[GaussianSite], pull: float, curvature: float) -
     bounded = at_most(np.trace(precisions, axis1=1, axis2=2), curvature)
     unit, weights = np.eye(etas.shape[1]), bounded
     inverse = np.linalg.inv(np.tensordot(weights, precisions, 1) + unit)
-    # The median of what each client finds alone: from the mode of all, which one liar can put anywhere, all are far.
+    # Start at the median of the clients' own modes: one liar can put the mode of the sum anywhere, far from all.
     mode = np.median(np.linalg.solve(precisions + unit, etas[:, :, None])[:, :, 0], axis=0)
     for _ in range(STEPS):
         scores = bounded[:, None] * (etas - precisions @ mode)

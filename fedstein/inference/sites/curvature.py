@@ -124,7 +124,7 @@ def curvature_site(model: Model, settings: CurvatureSettings, method: Any) -> Si
         new = expand(key, after, shard)
         if damping == 1.0:
             return new
-        trained = jnp.any(state["precision"] != 0)  # a first site has nothing to be damped towards
+        trained = jnp.any(state["precision"] != 0)  # a first site is not damped, because there is no old one
         keep = jnp.where(trained, 1 - damping, 0.0).astype(new["eta"].dtype)
         return {name: keep * state[name] + (1 - keep) * new[name] for name in SHARED}
 

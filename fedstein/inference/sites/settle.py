@@ -105,7 +105,7 @@ def settle(
             taken += BLOCK
             before, to_go = to_go, float(still_to_go(model, site, kernel, received, frame, sd, z))
             on_block(taken, to_go)
-            # Halve the step where particles hover: the block brought no progress and their mean went nowhere either.
+            # Halve the step if the particles hover: the block brought no progress, and their mean has not moved.
             gone = float(jnp.max(jnp.abs(jnp.mean(z, axis=0) - origin)))
             if to_go > 0.9 * before and gone < 0.5 * BLOCK * scale * OPTIMISER.step_size:
                 scale /= 2

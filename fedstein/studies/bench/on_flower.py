@@ -66,7 +66,7 @@ class Phases(NamedTuple):
     """Seconds of a round on Flower: all of it, and what nodes computed of it for reports and for training."""
 
     total: float
-    reports: float  # that of the slowest node: they compute side by side
+    reports: float  # the time of the slowest node, because nodes compute side by side
     training: float
 
 

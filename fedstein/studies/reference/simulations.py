@@ -14,7 +14,7 @@ from fedstein.errors import InputError
 from fedstein.models import MODELS, Model
 
 FEATURES = 2
-ATTEMPTS = 100  # pairs of theta and rows that are drawn until every class occurs
+ATTEMPTS = 100  # the most draws of theta and rows until every class occurs
 NO_EFFECT = -20.0  # log tau of rows whose client's effect is already in the intercept
 
 Clients = list[tuple[np.ndarray, np.ndarray]]

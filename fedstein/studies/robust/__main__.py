@@ -16,7 +16,7 @@ from fedstein.studies.robust.lies import LIES, federation_with_liars
 from fedstein.studies.tables import add, known, lines_of
 
 SCHEMES = {"round_robin": "Round robin", "ksd": "KSD", "hip": "HIP"}
-SHARES = ((0.0, 0.2, 0.4), (0.1, 0.3))  # the first of all seeds, then the others, so that a part is a whole
+SHARES = ((0.0, 0.2, 0.4), (0.1, 0.3))  # the first shares run first, with all seeds
 TITLES = {"labels": "Wrong labels", "scaled": "Sites turned round, times 10", "largest": "Wrong labels, largest report"}
 
 

@@ -102,7 +102,7 @@ def federation_with_liars(
         summary = runner.start(run, out / "-".join(map(str, named.values())), lambda record: None)
     except runner.Interrupted:
         raise
-    except FedsteinError as error:  # a run that liars have brought down is a result
+    except FedsteinError as error:  # a run that fails because of the liars is a result
         lost = dict.fromkeys(("accuracy", "nll", "by_liars"), float("nan"))
         return {**named, **lost, "end": str(error)[:80]}
     final, counts = summary.get("settled") or summary["final"], np.array(summary["selected_counts"])
