@@ -35,6 +35,7 @@ from fedstein.inference.sites.base import Arrays, Own, State
 from fedstein.inference.target import SharedTarget, SharedTerms, Target
 from fedstein.models.base import Model
 from fedstein.privacy.guard import Guard, refuse
+from fedstein.privacy.shared_noise import SharedNoise
 from fedstein.seeds import REPORT, START, TRAIN, stream
 from fedstein.selection.base import Scheme
 
@@ -134,7 +135,7 @@ class ClientProgram:
             round_index: The round, from 1.
             client: The client's id.
             prepared: What ``prepare`` gave for this round's broadcast.
-            state: The client's state; None where it has never trained.
+            state: The client's state; None if it has never trained.
             shard: The client's rows.
 
         Returns:
@@ -157,7 +158,7 @@ class ClientProgram:
             client: The client's id.
             assignment: What the server sent for training, as it travelled.
             cached: This round's broadcast as it travelled, where part of it is used; else nothing.
-            state: The client's state; None where it has never trained.
+            state: The client's state; None if it has never trained.
             shard: The client's rows.
 
         Returns:
@@ -165,6 +166,7 @@ class ClientProgram:
         """
         received = self._received(round_index, client, assignment, cached)
         if self.guard is not None:
+            self._gate("train")
             return self._release(self.guard, round_index, client, received, state, shard), {}
         use_all = int(shard.rows) <= self.batch_size
         self._refuse_cut(not use_all, "algorithm.batch_size")
@@ -186,6 +188,31 @@ class ClientProgram:
         noisy = guard.release(client, int(own["visits"]), exact, protection.sensitivities)
         return self.wire.encode("update", round_index, client, protection.finish(noisy, received, own), received)
 
+    def release_share(
+        self, round_index: int, client: int, assignment: Arrays, shard: Shard, shared: SharedNoise
+    ) -> dict[str, np.ndarray]:
+        """A client's part of a private secure sum: its sums with its share of the noise. It is sent under masks alone.
+
+        Args:
+            round_index: The round, from 1.
+            client: The client's id.
+            assignment: What the server sent, as it travelled.
+            shard: The client's rows.
+            shared: The secure sum.
+
+        Returns:
+            The noisy sums, which the client's ledger holds by now.
+        """
+        assert self.guard is not None, "the config refuses shares of noise in runs without any"
+        self._gate("secure")
+        protection = self.method.protection
+        assert protection is not None, "the config refuses methods whose updates are not protected"
+        received = self._received(round_index, client, assignment, {})
+        rows = int(shard.rows)
+        x, y = np.asarray(shard.x, np.float64)[:rows], np.asarray(shard.y)[:rows]
+        exact = protection.sums(received, {}, x, y)
+        return self.guard.release(client, round_index - 1, exact, protection.sensitivities, shared)
+
     def _gate(self, kind: str) -> None:
         """Refuse what a private run does not send."""
         if self.guard is not None:
@@ -200,7 +227,7 @@ class ClientProgram:
         """Expand the client's likelihood to second order on average over q.
 
         Args:
-            request: q as ``natural.expansion_request`` has it.
+            request: q in the form of ``natural.expansion_request``.
             shard: The client's rows.
 
         Returns:
@@ -218,11 +245,11 @@ class ClientProgram:
         """Expand the client's likelihood over several q.
 
         Args:
-            request: Several q as ``natural.nodes_request`` has them.
+            request: Several q in the form of ``natural.nodes_request``.
             shard: The client's rows.
 
         Returns:
-            The sites and values as ``natural.nodes_message`` has them; not numbers where they are not finite.
+            The sites and values in the form of ``natural.nodes_message``; not numbers where they are not finite.
         """
         self._gate("nodes")
         spec, (means, covariances) = self.method.spec, read_nodes_request(request)
@@ -237,11 +264,11 @@ class ClientProgram:
         """The client's log-likelihood at points.
 
         Args:
-            request: The points as ``inference.points`` has them.
+            request: The points in the form of ``inference.points``.
             shard: The client's rows.
 
         Returns:
-            One number for each point, up to a constant, as ``points.likelihoods_message`` has them. A point at which
+            One number for each point, up to a constant, in the form of ``points.likelihoods_message``. A point at which
             the likelihood is zero or overflows has minus infinity.
         """
         self._gate("weigh")

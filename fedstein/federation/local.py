@@ -15,6 +15,7 @@ from fedstein.federation.engine import ClientInfo, Trained
 from fedstein.federation.site_table import SiteTable
 from fedstein.inference.natural import implausible_nodes, implausible_site
 from fedstein.inference.sites.base import Arrays, State
+from fedstein.privacy.shared_noise import SharedNoise
 
 # Clients whose rows are made before their reports are started: beside a running report NumPy takes five times as long.
 GROUP = 50
@@ -69,6 +70,16 @@ class LocalEngine:
     ) -> Trained | None:
         state, shard = sites.get(client), self.shards[client]
         return Trained(*self.program.train(round_index, client, assignment, cached, state, shard))
+
+    def train_together(
+        self, round_index: int, clients: Sequence[int], assignment: Arrays, sites: SiteTable, threshold: int
+    ) -> tuple[Arrays, list[int], int] | None:
+        """The noisy sums over clients of a private round, as a secure sum over nodes gives them; see ``together``."""
+        shared, total = SharedNoise(f"round {round_index}", threshold), None
+        for k in clients:
+            found = self.program.release_share(round_index, k, assignment, self.shards[k], shared)
+            total = found if total is None else {name: total[name] + array for name, array in found.items()}
+        return (total or {}), list(clients), threshold
 
     def commit(self, round_index: int, clients: Sequence[int]) -> None:
         """There is nothing to commit: clients in this process have no memory of their own."""

@@ -18,6 +18,7 @@ from fedstein.federation.evaluation import Evaluate
 from fedstein.federation.records import RoundRecord
 from fedstein.federation.site_table import SiteTable
 from fedstein.federation.spill_cache import SpillCache
+from fedstein.federation.together import sum_releases
 from fedstein.federation.wire_form import Origin, rounds_off
 from fedstein.inference.methods.base import Method
 from fedstein.inference.sites.base import Arrays, State
@@ -130,10 +131,15 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     numbers = uniforms(context.seed, CHOOSE, round_index, count=len(candidates))
     drawn: Draw = context.scheme.draw(recalled, candidates, counted, numbers)
     factors = partial(factors_of, context, round_index, candidates, drawn, numbers)
-    trained = train_drawn(context, round_index, state, drawn.order, factors)
-    if not trained.selected:
-        raise nobody_trained(round_index, trained.failed)
-    context.engine.commit(round_index, trained.selected)
+    if context.method.protection is not None and context.method.protection.together is not None:
+        summed, inside, work = sum_releases(context, round_index, state, drawn.order[: context.per_round])
+        missing = [client for client in drawn.order[: context.per_round] if client not in inside]
+        trained = TrainedRound(summed, inside, missing, {}, {}, {"train": work, "site": 0})
+    else:
+        trained = train_drawn(context, round_index, state, drawn.order, factors)
+        if not trained.selected:
+            raise nobody_trained(round_index, trained.failed)
+        context.engine.commit(round_index, trained.selected)
     server, sites = trained.server, state.sites.replace(trained.states, trained.origins)
     if round_index % context.total_every == 0:
         server = {**server, **context.method.spec.site.sums.total(sites.accepted)}  # running sums would drift

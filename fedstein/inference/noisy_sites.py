@@ -138,11 +138,18 @@ def noisy_posterior(
     Returns:
         eta and precision, d and d x d, and the Gaussian with the mean and covariance of prior times sites.
     """
+    inputs = model.widths[0] // family.predictors
+    return posterior_of(model, family, observe(accepted, inputs, scales) if accepted else None, start)
+
+
+def posterior_of(
+    model: Model, family: Family, observed: Observed | None, start: np.ndarray
+) -> tuple[GaussianSite, SiteGaussian]:
+    """``noisy_posterior`` of what was observed; None before the first release."""
     width = model.widths[0]
     site = no_site(model.dim)
-    if not accepted:
+    if observed is None:
         return site, grid_gaussian(model, *site)
-    observed = observe(accepted, width // family.predictors, scales)
     mean = np.asarray(start, np.float64).copy()
     found = grid_gaussian(model, *site)
     for step in range(STEPS):

@@ -20,12 +20,12 @@ from typing import NamedTuple
 from fedstein.errors import InputError
 from fedstein.privacy.settings import PrivacySettings
 
-LEAST, MOST = 1e-6, 1e4  # mu between which budgets are looked for
+LEAST, MOST = 1e-6, 1e4  # the range of mu that is searched
 
 
 def delta_of(mu: float, epsilon: float) -> float:
     """The smallest delta with which a mu-GDP mechanism is (epsilon, delta)-differentially private."""
-    from scipy.special import log_ndtr, ndtr  # here: a third of the time that importing Fedstein takes
+    from scipy.special import log_ndtr, ndtr  # imported here: it would take a third of the time of importing Fedstein
 
     if mu <= 0:
         return 0.0
@@ -55,13 +55,14 @@ class Plan(NamedTuple):
     """Noise multipliers of a whole run: the noise's standard deviation over the sensitivity."""
 
     gradient: float  # the multiplier of the gradient at every visit
-    moments: float  # the multiplier of the moments, which are released once
+    moments: float  # the multiplier of the moments: released once, or at every visit where sums are secure
     visits: int
+    often: bool = False  # whether moments are released at every visit
 
     @property
     def multipliers(self) -> list[float]:
         """The noise multipliers of all releases of a client."""
-        return [self.moments, *[self.gradient] * self.visits]
+        return [*[self.moments] * (self.visits if self.often else 1), *[self.gradient] * self.visits]
 
 
 def plan_of(settings: PrivacySettings) -> Plan:
@@ -71,11 +72,14 @@ def plan_of(settings: PrivacySettings) -> Plan:
         settings: The settings of ``[privacy]``.
 
     Returns:
-        The multipliers: mu^2 is split between gradients and moments, and evenly over visits.
+        The multipliers: mu^2 is split between gradients and moments, and evenly over visits. Where sums are secure
+        moments are released at every visit, so that every sum has the moments of its own clients.
     """
     mu = mu_of(settings.epsilon, settings.delta)
     gradient = 1 / (mu * math.sqrt(settings.split / settings.visits))
-    return Plan(gradient, 1 / (mu * math.sqrt(1 - settings.split)), settings.visits)
+    often = settings.sums == "secure"
+    moments = 1 / (mu * math.sqrt((1 - settings.split) / (settings.visits if often else 1)))
+    return Plan(gradient, moments, settings.visits, often)
 
 
 def spent_mu(multipliers: Sequence[float]) -> float:

@@ -19,9 +19,10 @@ from fedstein.privacy.accounting import plan_of
 from fedstein.privacy.ledger import Ledger, Release
 from fedstein.privacy.mechanism import GRADIENT, MOMENTS, release
 from fedstein.privacy.settings import PrivacySettings
+from fedstein.privacy.shared_noise import SharedNoise
 
 # Every message that a client can be asked for, and what becomes of it in a private run.
-PROTECTED, OPEN = "protected", "open"
+PROTECTED, OPEN, MASKED = "protected", "open", "masked"
 GATES: dict[str, str] = {
     "hello": OPEN,  # name and place; the number of rows only if it is public, and no digest of them
     "train": PROTECTED,
@@ -32,7 +33,7 @@ GATES: dict[str, str] = {
     "evaluate": "counts over held-out rows are not protected; evaluate at the server (evaluate.where = 'server')",
     "expand": "expansions are not protected; set sites.expand = 'mean'",
     "nodes": "expansions are not protected; set sites.expand = 'mean'",
-    "secure": "masked sums are not protected: they are not noisy; set privacy.sums = 'plain'",
+    "secure": MASKED,  # where the config has secure sums: what is summed passes the gate of its own kind
     "weigh": "log-likelihoods at draws are not protected; set sites.expand = 'mean'",
 }
 PUBLIC_MEANS = {
@@ -60,6 +61,16 @@ def refuse(kind: str, settings: PrivacySettings) -> None:
     if not settings.on:
         return
     gate = GATES.get(kind, f"nothing is known of requests for {kind!r}")
+    secure = settings.sums == "secure"
+    if gate == MASKED:
+        if secure:
+            return
+        gate = "masked sums without noise are not protected; set privacy.sums = 'secure', or ask for plain releases"
+    if kind == "train" and secure:
+        raise Unprotected(
+            "privacy.sums = 'secure': what one client releases is not protected by its own share of the noise; it is "
+            "sent in masked sums alone"
+        )
     if gate in (PROTECTED, OPEN) or gate in settings.public:
         return
     raise Unprotected(f"privacy.kind = {settings.kind!r}: {PUBLIC_MEANS.get(gate, gate)}")
@@ -113,7 +124,12 @@ class Guard:
         return self._ledgers[client]
 
     def release(
-        self, client: int, visit: int, exact: Mapping[str, np.ndarray], sensitivity: Mapping[str, float]
+        self,
+        client: int,
+        visit: int,
+        exact: Mapping[str, np.ndarray],
+        sensitivity: Mapping[str, float],
+        shared: SharedNoise | None = None,
     ) -> dict[str, np.ndarray]:
         """Noisy sums of one visit, which the client's ledger holds by the time this returns.
 
@@ -122,14 +138,17 @@ class Guard:
             visit: How often the client has released before.
             exact: The sums: ``gradient``, and ``moments`` at the first visit.
             sensitivity: How much a neighbour's sums can differ: by one row, or by all rows of the client.
+            shared: The secure sum that this client adds its share of the noise in; None if it is sent as it is.
 
         Returns:
             The sums with noise.
 
         Raises:
             BudgetSpent: The client's budget does not allow it.
-            Unprotected: There is no secret that noise could come from.
+            Unprotected: There is no secret that noise could come from, or a share of the noise would be sent alone.
         """
+        if (shared is not None) != (self.settings.sums == "secure"):
+            raise Unprotected("a share of the noise protects a secure sum, and nothing else is sent with it")
         if self.secret is None:
             raise Unprotected("a private release needs a secret that its noise comes from, and none was given here")
         if visit >= self.plan.visits:
@@ -138,7 +157,10 @@ class Guard:
         for name, values in exact.items():
             multiplier = {GRADIENT: self.plan.gradient, MOMENTS: self.plan.moments}[name]
             scale = multiplier * sensitivity[name]
-            label = label_of(self.run, client, visit, name, scale, values)
+            run = self.run
+            if shared is not None:  # another sum is another release, with noise of its own
+                scale, run = scale * shared.share(self.settings.colluders), f"{self.run} in {shared.session}"
+            label = label_of(run, client, visit, name, scale, values)
             noisy[name] = release(name, values, scale, self.secret, label)
             identity = hashlib.sha256(self.secret + label.encode()).hexdigest()[:32]
             written.append(Release(identity, name, multiplier, self.run, client, visit))

@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedstein.settings import Fraction, Positive, PositiveFloat, Settings
+from fedstein.settings import Count, Fraction, Positive, PositiveFloat, Settings
 
 PUBLIC = ("rows", "scaling", "columns")
 Public = Annotated[str, Field(pattern=f"^({'|'.join(PUBLIC)})$")]
 LARGEST_CLIP = 4.0
+COLLUDING = 1  # every client knows its own share of the noise
 
 
 class PrivacySettings(Settings):
@@ -32,6 +33,18 @@ class PrivacySettings(Settings):
         "plain",
         description="How the server gets sums over clients (scaling, moments of the inputs, evaluation) on Flower: "
         "each client's own, or masked so that it sees nothing but the sum over at least three clients.",
+    )
+    colluding: Count | None = Field(
+        None,
+        description="With secure sums in a private run: how many clients of a sum may know the noise that they added "
+        f"themselves and still learn no more than epsilon allows. Everybody's noise grows with it. {COLLUDING} unless "
+        "set.",
+    )
+    dropouts: Count | None = Field(
+        None,
+        description="With secure sums in a private run: how many clients may drop out of a sum that has begun; with "
+        "more, it comes to nothing. Everybody's noise grows with it. As many as the protocol allows unless set: fewer "
+        "than a third.",
     )
     clip: PositiveFloat | None = Field(
         None,
@@ -73,6 +86,11 @@ class PrivacySettings(Settings):
     def on(self) -> bool:
         """Whether anything is protected."""
         return self.kind != "none"
+
+    @property
+    def colluders(self) -> int:
+        """How many clients of a secure sum may know their own noise."""
+        return COLLUDING if self.colluding is None else self.colluding
 
     def bound(self, inputs: int) -> float:
         """C for rows of that many inputs, the intercept's column included."""

@@ -102,6 +102,11 @@ def forget(
                 f"{folder.path}: the checkpoint is of round {state.round}, rounds.jsonl has {len(records)}; "
                 "restore the folder"
             )
+        if method.protection is not None and method.protection.together is not None:
+            raise InputError(
+                f"{folder.path} has privacy.sums = 'secure': the server has sums over clients alone, from which nobody "
+                "can be taken out; start a new run without this client (selection.barred)"
+            )
         had_site = client in state.sites or client in pruned_clients(folder)
         sites = state.sites.without(client)
         if not sites:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fedstein.data import DATASETS, is_open
 from fedstein.errors import InputError
+from fedstein.federation.secure_sum import LEAST
+from fedstein.federation.secure_sum.member import least_threshold
 from fedstein.inference.sites import CurvatureSettings
 from fedstein.privacy.guard import refuse
 from fedstein.privacy.mechanism import SUPPORTED
@@ -64,8 +66,7 @@ def check_privacy(config: Sections) -> None:
         refuse("evaluate", privacy)
     if any(config.channel.codec_of(kind) != "plain" for kind in ("assignment", "update")):
         raise InputError(f"{said} needs channel.codec = 'plain' for assignments and updates; set it")
-    if privacy.sums != "plain":
-        raise InputError(f"{said} with privacy.sums = {privacy.sums!r}: masked sums are not noisy; leave sums out")
+    _check_shared(config)
     if config.engine.kind == "flower" and privacy.ledger:
         raise InputError("privacy.ledger is for runs in process: on nodes ledgers are in their state-dir; leave it out")
     _check_visits(config)
@@ -83,6 +84,37 @@ def _check_bounds(config: Sections) -> None:
             )
         if given is not None and config.model.kind != kind:
             raise InputError(f"privacy.{key} is for model.kind = {kind!r}, got {config.model.kind!r}; leave it out")
+
+
+def _check_shared(config: Sections) -> None:
+    """Noise that is shared out in secure sums needs everybody in every round."""
+    privacy, selection = config.privacy, config.selection
+    clients = config.partition.clients - len(selection.barred or ())
+    if privacy.sums == "plain":
+        for key in ("colluding", "dropouts"):
+            if getattr(privacy, key) is not None:
+                raise InputError(f"privacy.{key} goes with privacy.sums = 'secure', got 'plain'; leave it out")
+        return
+    said = "privacy.sums = 'secure' in a private run"
+    if clients < LEAST:
+        raise InputError(f"{said} needs at least {LEAST} clients, got {clients}: with fewer a sum shows its parts")
+    if selection.kind not in SCHEMES[:2] or selection.per_round != clients:
+        raise InputError(
+            f"{said} asks everybody in every round: the server sees sums alone, from which nobody can be chosen; "
+            f"expected selection.kind = 'round_robin' and selection.per_round = {clients}, got {selection.kind!r} "
+            f"and {selection.per_round}; leave them out"
+        )
+    most = clients - least_threshold(clients)
+    if privacy.dropouts is not None and privacy.dropouts > most:
+        raise InputError(
+            f"privacy.dropouts = {privacy.dropouts} with {clients} clients: expected at most {most}, because more than "
+            "two thirds must stay to the end of a secure sum; set fewer"
+        )
+    if privacy.colluders >= least_threshold(clients):
+        raise InputError(
+            f"privacy.colluding = {privacy.colluders} with {clients} clients: only {least_threshold(clients)} are sure "
+            "to be in a sum, and somebody must be left whose noise is not known; set fewer"
+        )
 
 
 def _check_reports(config: Sections) -> None:

@@ -7,7 +7,7 @@ from fedstein.errors import InputError
 from fedstein.federation.secure_sum import LEAST
 from fedstein.runs.schema import Sections
 
-SUMMED = ("scale", "sums", "evaluate")  # requests whose replies the server only adds up
+SUMMED = ("scale", "sums", "evaluate", "train")  # requests whose replies the server only adds up
 
 
 def summed_by(config: Sections) -> tuple[str, ...]:
@@ -16,6 +16,7 @@ def summed_by(config: Sections) -> tuple[str, ...]:
         "scale": config.data.name == "nodes" and bool(config.data.standardize),
         "sums": getattr(config.sites, "structure", "") == "eigen",
         "evaluate": config.evaluate.where == "clients",
+        "train": config.privacy.on and sums_are_secure(config),
     }
     return tuple(kind for kind in SUMMED if asked[kind])
 
@@ -37,7 +38,7 @@ def check_sums(config: Sections) -> None:
     if not sums_are_secure(config):
         return
     said, given = "privacy.sums = 'secure'", config.data
-    if config.engine.kind != "flower":
+    if config.engine.kind != "flower" and not config.privacy.on:  # a private run in process simulates shared noise
         raise InputError(
             f"{said} needs engine.kind = 'flower', got {config.engine.kind!r}: in one process there is nobody to hide "
             "sums from; leave it out"

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_runs import BLR, CLIENTS, Fleet, in_process, lines, settings
+from flower_runs import BLR, CLIENTS, QUICK, Fleet, in_process, lines, settings
+from flwr.app import Message
 
+from fedstein.flower.records import from_record
 from fedstein.privacy import guard
 from fedstein.privacy.noise import seed_secret
 from fedstein.runs.audit import audit
@@ -39,3 +41,22 @@ def test_both_engines_compute_the_same_from_the_same_secret(
     assert (here / "posterior.safetensors").read_bytes() == (there / "posterior.safetensors").read_bytes()
     costs = [{key: value for key, value in line.items() if key != "row_gradients"} for line in lines(here)]
     assert costs == [{key: value for key, value in line.items() if key != "row_gradients"} for line in lines(there)]
+
+
+@pytest.mark.slow
+def test_a_secure_sum_that_fails_has_spent_its_visit_and_the_run_goes_on(fleet: Fleet, tmp_path: Path) -> None:
+    raw = settings(BLR, rounds=3, privacy={**PRIVATE, "visits": 3, "sums": "secure"})
+    raw["engine"] |= {**QUICK, "kind": "flower", "on_missing": "proceed", "start_timeout": 10.0}
+    kinds = []
+
+    def reached(request: Message) -> bool:
+        head = from_record(request.content).head
+        kinds.append((head["kind"], head.get("of")))
+        return not (head.get("phase") == "masked" and head["client"] == 2 and head["round"] == 2)
+
+    fleet.grid.before = reached
+    folder = fleet.run(raw, tmp_path / "run")
+    assert set(kinds) == {("hello", None), ("secure", "train")}  # nobody's own release is asked for
+    assert [line["selected"] for line in lines(folder)] == [[0, 1, 2], [], [0, 1, 2]]
+    spent = [audit(tmp_path / "nodes" / f"node-{client}")[0]["releases"]["gradient"] for client in range(CLIENTS)]
+    assert spent == [3, 3, 2]

@@ -18,6 +18,7 @@ from fedstein.flower.node.handlers import HANDLERS, handle
 from fedstein.flower.node.rows import Node, read_node
 from fedstein.privacy.guard import GATES, OPEN, PROTECTED, Unprotected, refuse
 from fedstein.privacy.settings import PrivacySettings
+from fedstein.privacy.shared_noise import SharedNoise
 from fedstein.runs.config import Config, resolve
 from fedstein.runs.federate import facts_of, load_dataset, prepare_run
 
@@ -126,6 +127,7 @@ def test_in_process_every_way_out_of_a_client_passes_the_gate() -> None:
         "expand": lambda: program.expand({}, shard),
         "expand_at_nodes": lambda: program.expand_at_nodes({}, shard),
         "weigh": lambda: program.weigh({}, shard),
+        "release_share": lambda: program.release_share(1, 0, {}, shard, SharedNoise("a", 3)),  # of a secure sum alone
     }
     # Whatever of a program takes rows is here, or makes them ready, or is ``train``.
     harmless = {"train", "shard", "held_out", "rows_reported", "prepare", "state_after"}

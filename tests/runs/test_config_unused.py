@@ -44,6 +44,8 @@ CONTRADICTIONS = [
             "client_rows": 9,
             "largest_count": 9,
             "largest_target": 9.0,
+            "colluding": 2,
+            "dropouts": 2,
             "public": '["rows"]',
             "ledger": "books",
         }.items()

@@ -19,6 +19,7 @@ from fedstein.data.basis import moments
 from fedstein.errors import FedsteinError
 from fedstein.federation.channel import POINTS
 from fedstein.federation.client import ClientProgram
+from fedstein.federation.secure_sum.member import Member
 from fedstein.federation.wire_form import Origin, compact
 from fedstein.federation.wire_form import expand as expand_site
 from fedstein.flower.messages import (
@@ -43,7 +44,7 @@ from fedstein.flower.messages import (
 )
 from fedstein.flower.node.columns import columns
 from fedstein.flower.node.policy import check_request, messages_of, refuse_small
-from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected
+from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected, release_share
 from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
 from fedstein.flower.node.secure import answer_phase
 from fedstein.flower.node.store import Kept, OutOfSync, Store
@@ -347,15 +348,22 @@ def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Answer one phase of a secure sum over the arrays that ``scale``, ``sums`` or ``evaluate`` would send."""
+    """Answer one phase of a secure sum of what ``scale``, ``sums``, ``evaluate`` or a private ``train`` would send."""
     of = value(request.head, "of", str)
     if not sums_are_secure(config) or of not in summed_by(config):
         raise InvalidMessage(f"the run's config asks for no secure sum of {of!r:.40}")
 
-    def compute(asked: Envelope) -> Arrays:
-        return SUMMANDS[of](asked, config, node)[1]
+    store = open_store(request, node)
 
-    return {}, answer_phase(request, open_store(request, node), compute)
+    def compute(asked: Envelope, member: Member) -> Arrays:
+        if of != "train":
+            refuse_unprotected(of, config, node)
+            return SUMMANDS[of](asked, config, node)[1]
+        with store.locked():
+            program, rows = prepare(asked, config, node, store)
+        return release_share(program, program.shard(rows.share.x, rows.share.y), asked, member)
+
+    return {}, answer_phase(request, store, compute)
 
 
 def plain(arrays: Arrays) -> Arrays:

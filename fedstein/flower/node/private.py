@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from fedstein.data.shard import Shard
 from fedstein.errors import InputError
-from fedstein.flower.messages import Head, digest
+from fedstein.federation.client import ClientProgram
+from fedstein.federation.secure_sum.member import Member
+from fedstein.flower.messages import Envelope, Head, digest, main_part, value
 from fedstein.flower.node.rows import Node, load_rows, still_open
 from fedstein.privacy.guard import Guard, Unprotected, refuse
 from fedstein.privacy.noise import node_secret
+from fedstein.privacy.shared_noise import SharedNoise
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config
 
@@ -38,6 +44,23 @@ def node_guard(config: Config, node: Node, run: str) -> Guard:
     """The guard of this node: noise from its own secret, the ledger in its state folder."""
     folder = node.state_dir / FOLDER
     return Guard(config.privacy, node_secret(folder), folder=folder, run=run, budget=node.budget, single=True)
+
+
+def release_share(program: ClientProgram, shard: Shard, request: Envelope, member: Member) -> dict[str, np.ndarray]:
+    """This node's summand of a private round: its sums with its share of the noise, in its ledger by now.
+
+    Args:
+        program: What this client computes.
+        shard: Its rows.
+        request: The request, with the point at which gradients are taken.
+        member: The state of the secure sum.
+
+    Returns:
+        The summand, which is sent under masks alone.
+    """
+    shared = SharedNoise(member.session, member.threshold)
+    number = value(request.head, "round", int)
+    return program.release_share(number, member.me, main_part(request.arrays), shard, shared)
 
 
 def hello_private(config: Config, node: Node) -> Head:

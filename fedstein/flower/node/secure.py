@@ -34,13 +34,13 @@ OF = "of/"  # prefix of the arrays that the summand is computed from
 STATE = "secure-sum.json"
 
 
-def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope], Arrays]) -> Arrays:
+def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope, Member], Arrays]) -> Arrays:
     """Answer one phase of a secure sum.
 
     Args:
         request: What the server sent.
         store: The node's state of the run.
-        compute: Computes the summand from the request that would be its plain one.
+        compute: Computes the summand from the request that would be its plain one, and the state of the sum.
 
     Returns:
         The arrays of the reply.
@@ -58,7 +58,7 @@ def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope], 
     session = f"{store.run} {value(request.head, 'of', str)} {value(request.head, 'round', int)} {session}"
     if phase == "masked":  # before the lock, which the computation takes for itself
         member, sealed = read_state(store, session), read_sealed(request.arrays)
-        summand = flatten(compute(plain_request(request)), len(member.publics))
+        summand = flatten(compute(plain_request(request), member), len(member.publics))
     with store.locked():
         if phase == "keys":
             return {"keys": write_publics(publics_of(open_session(store, session)))}

@@ -20,6 +20,7 @@ from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import ClientInfo, Trained
 from fedstein.federation.secure_sum.collector import TooFew
 from fedstein.federation.site_table import SiteTable
+from fedstein.federation.together import release_shapes, threshold_of
 from fedstein.flower.messages import (
     EVALUATE,
     InvalidMessage,
@@ -142,6 +143,29 @@ class FlowerEngine:
                 return Trained(placed(reply.arrays), {})
         self._count(round_index, found)
         return None
+
+    def train_together(
+        self, round_index: int, clients: Sequence[int], assignment: Arrays, sites: SiteTable, threshold: int
+    ) -> tuple[Arrays, list[int], int] | None:
+        """The noisy sums over clients of a private round, who is in them, and the threshold; None if too few stayed."""
+        guard = self.program.guard
+        assert guard is not None, "only private runs sum releases"
+        self.requests.sites = sites
+        asked = [client for client in clients if self.until.get(client, 0) < round_index]
+        thresholds = [threshold]
+
+        def least(begun: int) -> int:
+            thresholds.append(threshold_of(begun, guard.settings))
+            return thresholds[-1]
+
+        shapes = release_shapes(self.program)
+        sent = {name: np.asarray(array) for name, array in assignment.items()}
+        try:
+            sums, inside = secure_total(self.requests, "train", round_index, asked, sent, shapes, least)
+        except TooFew as error:
+            self.requests.events.note("no sum", number=round_index, reason=str(error))
+            return None
+        return sums, inside, thresholds[-1]
 
     def commit(self, round_index: int, clients: Sequence[int]) -> None:
         for client in clients:

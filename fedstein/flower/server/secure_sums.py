@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fedstein.federation.channel import size_of
 from fedstein.federation.secure_sum import LEAST, shamir
@@ -26,24 +26,31 @@ from fedstein.inference.sites.base import Arrays
 
 
 def secure_total(
-    requests: Requests, kind: str, number: int, clients: Sequence[int], arrays: Arrays, shapes: Shapes
+    requests: Requests,
+    kind: str,
+    number: int,
+    clients: Sequence[int],
+    arrays: Arrays,
+    shapes: Shapes,
+    least: Callable[[int], int] = least_threshold,
 ) -> tuple[Arrays, list[int]]:
     """Sum over clients what a plain request of this kind would get from each of them.
 
     Args:
         requests: How clients are asked.
-        kind: The plain request: ``"scale"``, ``"sums"`` or ``"evaluate"``.
+        kind: The plain request: ``"scale"``, ``"sums"``, ``"evaluate"`` or ``"train"``.
         number: The round, 0 before round 1.
         clients: The clients to ask.
         arrays: What a plain request would send to each of them.
         shapes: The names, shapes and dtypes of a plain reply.
+        least: The number of clients that have begun -> the threshold.
 
     Returns:
         The sum by name, and the clients that are in it.
 
     Raises:
         TooFew: Fewer clients than the threshold stayed; nothing was revealed.
-        FedsteinError: Nobody answered, or the shares of somebody do not fit.
+        FedsteinError: No client answered, or the shares of somebody do not fit.
     """
     began, session = time.monotonic(), uuid.uuid4().hex
     bytes_up = bytes_down = 0
@@ -64,7 +71,7 @@ def secure_total(
     first = ask("keys", clients, {}, {"keys": ((64,), "uint8")}, {})
     publics = {client: read_publics(reply.arrays["keys"]) for client, reply in first.replies.items()}
     _refuse_few(len(publics), LEAST, "answered")
-    everybody, threshold = sorted(publics), least_threshold(len(publics))
+    everybody, threshold = sorted(publics), least(len(publics))
 
     keys = rows_of({client: write_publics(each).tobytes() for client, each in publics.items()}, everybody, 64)
     form: Shapes = {"shares": ((len(everybody), SEALED_BYTES), "uint8")}
@@ -108,6 +115,4 @@ def secure_total(
 
 def _refuse_few(clients: int, least: int, what: str) -> None:
     if clients < least:
-        raise TooFew(
-            f"a secure sum came to nothing: {clients} clients {what}, {least} are needed; nothing was revealed"
-        )
+        raise TooFew(f"a secure sum failed: {clients} clients {what}, {least} are needed; nothing was revealed")

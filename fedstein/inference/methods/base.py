@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jax import Array
@@ -49,13 +49,17 @@ class Protection(NamedTuple):
         finish: The sums with noise, what was received, the state -> the new state, which is also the update.
         sensitivities: How much one row can change each sum.
         target: The server's state, what a client has released -> the client's target as the server knows it, in the
-            form that schemes take. None where nothing can be known of it.
+            form that schemes take. None if nothing can be known of it.
+        together: The server's state, the round, what clients received, the noisy sums over clients of a round, these
+            clients, and the variance of the noise over that of a single release -> the new state. Where there is one,
+            clients have no state, and only their sum is known. None if each client's release is.
     """
 
     sums: Callable[[Arrays, Own, Any, Any], Mapping[str, Any]]
     finish: Callable[[Mapping[str, Any], Arrays, Own], Arrays]
     sensitivities: Mapping[str, float]
     target: Callable[[Arrays, Own], Any] | None = None
+    together: Callable[[Arrays, int, Arrays, Mapping[str, Any], Sequence[int], float], Arrays] | None = None
 
 
 class Method(NamedTuple):
@@ -79,7 +83,7 @@ class Method(NamedTuple):
         sequential: Whether each client of a round starts from what the one before has handed on; else all start alike.
         row_gradients: Rows of the client that trains -> {"train", "site"}: rows x particles differentiated.
         conclude: The server's state after the last round, a progress callback or None -> ``Conclusion``. A callback
-            asks for settling whatever the settings say. None where nothing is left to do.
+            asks for settling whatever the settings say. None if nothing is left to do.
         protection: How clients answer in a private run; None: what they send is not protected.
         weigh: The server's state, an update, a factor -> the update with its step times the factor; None where
             ``apply`` does not average updates by rows.
@@ -166,9 +170,9 @@ class MethodKind(NamedTuple):
         answers_reports: Whether clients can report on its target, so that every scheme works. If not, only schemes
             that ask nobody do.
         answers_tilted: Whether the method has a prior and a tilted target, which KSD reports on.
-        scheme: The selection scheme that the method has by default; empty where the table of defaults decides.
+        scheme: The selection scheme that the method has by default; empty if the table of defaults decides.
         everybody: Whether all clients train in a round unless ``selection.per_round`` says otherwise.
-        pooled: Whether one client holds everybody's rows.
+        pooled: Whether one client holds the rows of all clients.
         averages: Whether updates are averaged by rows, so that a scheme can weigh their steps (``Method.weigh``).
         least_particles: The smallest number of particles that makes sense.
     """

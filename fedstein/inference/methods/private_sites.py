@@ -6,12 +6,13 @@ clipped and with noise, and at its first visit its second moments. From prior an
 everything else, which costs no privacy: the posterior with the noise in it (``fedstein.inference.noisy_sites``), and
 SVGD on the Gaussian with its mean and covariance. (The posterior itself has a funnel where the noise leaves weights to
 a hierarchical prior, and few particles do not find their way in it; draws are from the posterior itself.) This is
-``algorithm.kind = "dsvgd"`` with ``privacy.kind = "record"`` or ``"client"``.
+``algorithm.kind = "dsvgd"`` with ``privacy.kind = "record"`` or ``"client"``. With ``privacy.sums = "secure"`` the
+server has sums over clients alone, one for each round, and clients have no state (``noisy_sums``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,8 @@ from fedstein.inference.methods.base import Accepted, Conclusion, Method, OnBloc
 from fedstein.inference.methods.dsvgd import particles_of
 from fedstein.inference.natural import GaussianSite, packed
 from fedstein.inference.noisy_linear import add_releases, linear_posterior
-from fedstein.inference.noisy_sites import RELEASED, Scales, noisy_posterior
+from fedstein.inference.noisy_sites import RELEASED, Scales, noisy_posterior, posterior_of
+from fedstein.inference.noisy_sums import add_linear, add_round, no_rounds, observe_sums
 from fedstein.inference.noisy_target import NoisyTarget
 from fedstein.inference.sites.base import NO_SUMS, Arrays, Cavity, Own, Site, State
 from fedstein.inference.sites.gaussian import SiteGaussian
@@ -77,15 +79,22 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
     changes = sensitivities(family, bound, privacy.client_rows if whole_client else None)
     scales = Scales(plan.gradient * changes[GRADIENT], plan.moments * changes[MOMENTS])
     alone = site._replace(cavity=partial(gaussian_cavity, model))
-    packed_length = inputs * (inputs + 1) // 2
+    packed_length, secure = inputs * (inputs + 1) // 2, privacy.sums == "secure"
 
     def total(accepted: Mapping[int, Own], start: np.ndarray | None = None) -> Arrays:
         if family.extra:
             added = add_releases(accepted, inputs, family.squares * bound, *scales) if accepted else None
-            sums, found = linear_posterior(model, added)
-        else:
-            first = np.zeros(model.dim) if start is None else start
-            sums, found = noisy_posterior(model, family, accepted, scales, first)
+            return as_state(*linear_posterior(model, added))
+        first = np.zeros(model.dim) if start is None else start
+        return as_state(*noisy_posterior(model, family, accepted, scales, first))
+
+    def total_of_rounds(server: Arrays) -> Arrays:
+        if family.extra:
+            return as_state(*linear_posterior(model, add_linear(server, inputs, family.squares * bound, scales)))
+        first = np.asarray(server["point"], np.float64)
+        return as_state(*posterior_of(model, family, observe_sums(server, inputs, scales), first))
+
+    def as_state(sums: GaussianSite, found: SiteGaussian) -> Arrays:
         return {"eta": sums.eta, "precision": sums.precision, "point": found.mean, "covariance": found.covariance}
 
     def gaussian_of(server: Arrays) -> SiteGaussian:
@@ -94,8 +103,8 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
 
     noisy = site._replace(
         init=lambda start: client_state({"particles": start}),
-        shared=RELEASED,
-        sums=NO_SUMS._replace(first=lambda particles: total({}), total=total),
+        shared=() if secure else RELEASED,
+        sums=NO_SUMS._replace(first=lambda particles: total({}), total=(lambda accepted: {}) if secure else total),
         row_gradients=lambda rows: 0,
     )
     spec = TargetSpec(model, noisy, 1.0, KERNELS[settings.kernel])
@@ -105,7 +114,8 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         draws = jnp.concatenate([half, -half])[: settings.particles]  # pairs, so that their mean is the posterior's
         unit = SiteGaussian(np.zeros(model.dim), np.eye(model.dim))
         standard = np.asarray(on_gaussian(draws, unit, STEPS, quiet).particles)
-        return placed({"standard": standard, **total({})})
+        rounds = no_rounds(visits, width + family.extra, width, packed_length) if secure else {}
+        return placed({"standard": standard, **total({}), **rounds})
 
     def placed(server: Arrays) -> Arrays:
         """The particles of SVGD on the posterior's Gaussian; in its coordinates they are always the same."""
@@ -115,6 +125,8 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         return {**server, "particles": jnp.asarray(particles, server["standard"].dtype)}
 
     def client_state(server: Arrays) -> State:
+        if secure:
+            return {}
         dtype = server["particles"].dtype
         empty = {"gradients": (visits, width + family.extra), "points": (visits, width), "moments": (packed_length,)}
         return {**{name: jnp.zeros(shape, dtype) for name, shape in empty.items()}, "visits": jnp.int32(0)}
@@ -126,7 +138,7 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         exact = clipped_sums(family, np.asarray(received["point"], np.float64), x, y, bound)
         if whole_client:
             exact = clipped_client(exact, changes)
-        return exact if int(state["visits"]) == 0 else {GRADIENT: exact[GRADIENT]}
+        return exact if secure or int(state["visits"]) == 0 else {GRADIENT: exact[GRADIENT]}
 
     def finish(released: Mapping[str, np.ndarray], received: Arrays, state: Own) -> Arrays:
         number = int(state["visits"])
@@ -149,6 +161,12 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
     def apply(server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays], scale: Any) -> Arrays:
         return placed({**server, **total({**accepted, **updates}, np.asarray(server["point"], np.float64))})
 
+    def together(
+        server: Arrays, number: int, received: Arrays, sums: Mapping[str, Any], clients: Sequence[int], factor: float
+    ) -> Arrays:
+        kept = {**server, **add_round(server, number, np.asarray(received["point"]), sums, clients, factor)}
+        return placed({**kept, **total_of_rounds(kept)})
+
     def conclude(server: Arrays, on_block: OnBlock | None = None) -> Conclusion:
         server = placed(server)
         settled = on_gaussian(server["particles"], gaussian_of(server), STEPS, on_block or quiet)
@@ -166,11 +184,15 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         train=train,
         apply=apply,
         posterior=particles_of,
-        shared=RELEASED,
+        shared=() if secure else RELEASED,
         sequential=False,
         row_gradients=lambda rows: {"train": max(rows, 0), "site": 0},
         conclude=conclude,
         protection=Protection(
-            sums, finish, changes, None if family.extra else partial(NoisyTarget, spec, family, scales)
+            sums,
+            finish,
+            changes,
+            None if family.extra or secure else partial(NoisyTarget, spec, family, scales),
+            together if secure else None,
         ),
     )

@@ -6,22 +6,28 @@ python -m fedstein.studies.privacy --out DIR --heart FOLDER
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedstein.studies.privacy.accuracy import covertype, heart
+from fedstein.studies.privacy.accuracy import SECURE, covertype, heart
 from fedstein.studies.privacy.coverage import TASKS, simulate
 from fedstein.studies.tables import add, known
 
 EPSILONS = (0.0, 8.0, 3.0, 1.0)
 
 
-def fill(path: Path, task: str, seeds: int, compute: Callable[[float, int], dict[str, Any]]) -> None:
+def fill(
+    path: Path,
+    task: str,
+    seeds: int,
+    compute: Callable[[float, int], dict[str, Any]],
+    epsilons: Sequence[float] = EPSILONS,
+) -> None:
     """Compute what a table does not have yet, seed by seed."""
     done = known(path, ("task", "epsilon", "seed"))
     for seed in range(seeds):
-        for epsilon in EPSILONS:
+        for epsilon in epsilons:
             if (task, f"{epsilon:g}", str(seed)) not in done:
                 add(path, compute(epsilon, seed))
 
@@ -31,12 +37,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--heart", type=Path, help="The folder with the hospitals' processed.*.data files of UCI.")
-    parser.add_argument("--part", action="append", choices=("covertype", "heart", "coverage"))
+    parser.add_argument("--part", action="append", choices=("covertype", "secure", "heart", "coverage"))
     parser.add_argument("--seeds", type=int, default=5, help="Seeds of Covertype; heart has four times as many.")
     parser.add_argument("--simulations", type=int, default=40)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    parts = options.part or ["covertype", "coverage", *(["heart"] if options.heart else [])]
+    parts = options.part or ["covertype", "secure", "coverage", *(["heart"] if options.heart else [])]
     if "heart" in parts:
         fill(
             options.out / "heart.csv", "heart, 4 hospitals", 4 * options.seeds, lambda e, s: heart(options.heart, e, s)
@@ -45,8 +51,12 @@ def main() -> None:
         for task in TASKS:
             count = options.simulations // (1 if task.startswith("gaussian") else 4)
             fill(options.out / "coverage.csv", task, count, lambda e, s, task=task: simulate(task, e, s))  # type: ignore[misc]
+    runs = options.out / "runs"
+    if "secure" in parts:
+        for task in SECURE:
+            path = options.out / "secure.csv"
+            fill(path, task, options.seeds, lambda e, s, task=task: covertype(e, s, runs, task), (1.0,))  # type: ignore[misc]
     if "covertype" in parts:
-        runs = options.out / "runs"
         fill(options.out / "covertype.csv", "covertype 10 x 4,000", options.seeds, lambda e, s: covertype(e, s, runs))
 
 

@@ -18,19 +18,25 @@ NOT_NUMBERS = {2: 4, 6: 3}  # columns of codes, and how many codes they have
 DROPPED = (10, 11, 12)
 
 
-def private(epsilon: float) -> dict[str, Any]:
+def private(epsilon: float, **more: Any) -> dict[str, Any]:
     """``[privacy]``; epsilon 0 is not private."""
-    return {"privacy": {"kind": "record", "epsilon": epsilon, "delta": 1e-5}} if epsilon else {}
+    return {"privacy": {"kind": "record", "epsilon": epsilon, "delta": 1e-5, **more}} if epsilon else {}
 
 
-def covertype(epsilon: float, seed: int, out: Path) -> dict[str, Any]:
+SECURE: dict[str, dict[str, Any]] = {
+    "covertype 10 x 4,000, secure sums": {"sums": "secure"},
+    "covertype 10 x 4,000, secure sums without drop-outs": {"sums": "secure", "dropouts": 0},
+}
+
+
+def covertype(epsilon: float, seed: int, out: Path, task: str = "covertype 10 x 4,000") -> dict[str, Any]:
     """Ten clients with 4,000 rows each, drawn at random; the private run and the default that it is paired with."""
     raw = {
         "seed": seed,
         "data": {"name": "covertype"},
         "partition": {"kind": "iid", "clients": 10, "rows_per_client": 4000},
         "engine": {"threads": 1},
-        **private(epsilon),
+        **private(epsilon, **SECURE.get(task, {})),
     }
     dataset = load_dataset(raw)
     config, _ = resolve(raw, facts_of(dataset))
@@ -39,7 +45,7 @@ def covertype(epsilon: float, seed: int, out: Path) -> dict[str, Any]:
     summary = runner.start(prepare_run(config, dataset), folder, lambda record: None)
     settled = summary["settled"]
     return {
-        "task": "covertype 10 x 4,000", "epsilon": epsilon, "seed": seed, "accuracy": settled["accuracy"],
+        "task": task, "epsilon": epsilon, "seed": seed, "accuracy": settled["accuracy"],
         "nll": settled["nll"], "ece": settled["ece"], "gaussian_accuracy": summary["gaussian"]["accuracy"],
         "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - used,
     }  # fmt: skip
