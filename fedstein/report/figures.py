@@ -21,10 +21,24 @@ from fedstein.report.summary import Summary
 from fedstein.report.view_figures import VIEW_FIGURES
 from fedstein.report.views.calibration import sparse
 
-NAMES = {"accuracy": "Accuracy", "rmse": "RMSE", "nll": "NLL (nats)"}
+NAMES = {"accuracy": "Accuracy", "rmse": "RMSE", "nll": "NLL (nats)", "ece": "ECE"}
 UNIFORM = (0, (4, 3))
 FEW_POINTS = 12  # a curve with at most this many points shows markers, so that a single point is visible
-UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+# What a round costs, and the units that the axis of the sums may have.
+COSTS: dict[str, tuple[Callable[[Any], float], tuple[tuple[float, str], ...]]] = {
+    "bytes": (
+        lambda line: (line["bytes_down"] or 0) + (line["bytes_up"] or 0),
+        tuple((size, f"{unit} sent and received") for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))),
+    ),
+    "gradients": (
+        lambda line: sum(value or 0 for value in (line.get("row_gradients") or {}).values()),
+        ((1e9, "Billion row-gradients"), (1e6, "Million row-gradients"), (1e3, "Thousand row-gradients")),
+    ),
+    "seconds": (
+        lambda line: line["seconds"] or 0.0,
+        ((3600.0, "Hours in rounds"), (60.0, "Minutes in rounds"), (1.0, "Seconds in rounds")),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ def _rendered(makers: Mapping[str, Callable[[Any], Figure | None]], source: Any)
 
 
 def curves(summary: Summary) -> Figure | None:
-    """Draw the leading metric and the NLL against the round: the mean over seeds, and a band from minimum to maximum.
+    """Draw the leading metric, NLL and ECE by round: the mean over seeds, and a band from minimum to maximum.
 
     Args:
         summary: The groups of runs.
@@ -86,10 +100,10 @@ def curves(summary: Summary) -> Figure | None:
     Returns:
         The figure, or None if no round was evaluated.
     """
-    shown = [m for m in (summary.metric, "nll") if m in summary.metrics]
+    shown = [m for m in (summary.metric, "nll", "ece") if m in summary.metrics]
     if not shown:
         return None
-    fig = style.figure(3.9)
+    fig = style.figure(3.4)
     axes = fig.subplots(1, len(shown), squeeze=False)[0]
     for ax, metric in zip(axes, shown, strict=True):
         drawn = []
@@ -107,34 +121,37 @@ def curves(summary: Summary) -> Figure | None:
 
 
 def cost(summary: Summary) -> Figure | None:
-    """Draw the leading metric against the bytes sent so far, in both directions together.
+    """Draw the leading metric against what the rounds have cost so far: bytes, row-gradients and seconds.
 
     Args:
         summary: The groups of runs.
 
     Returns:
-        The figure, or None if no round was evaluated or nothing was sent.
+        The figure, or None if no round was evaluated or nothing was spent.
     """
     if summary.metric not in summary.metrics:
         return None
-    lines = []
-    for summed in summary.groups:
-        rounds, values = _over_seeds(summed.group, summary.metric)
-        lines.append((_sent_until(summed.group, rounds), values))
-    totals = [sent[-1] for sent, _ in lines if len(sent)]
-    if not totals or max(totals) <= 0:
+    curve = [_over_seeds(summed.group, summary.metric) for summed in summary.groups]
+    panels = []
+    for spent, units in COSTS.values():
+        so_far = [_until(s.group, rounds, spent) for s, (rounds, _) in zip(summary.groups, curve, strict=True)]
+        totals = [x[-1] for x in so_far if len(x)]
+        if totals and max(totals) > 0:
+            panels.append((so_far, totals, units))
+    if not panels:
         return None
-    unit, name = next(((u, n) for u, n in UNITS if max(totals) >= 2 * u), UNITS[-1])
-    fig = style.figure(3.9)
-    ax = fig.subplots()
-    for i, (sent, values) in enumerate(lines):
-        _line_and_band(ax, i, sent / unit, values)
-    scale = ""
-    if min(totals) > 0 and max(totals) > 6 * min(totals):
-        ax.set_xscale("log")
-        ax.xaxis.set_major_formatter("{x:g}")
-        scale = ", log scale"
-    ax.set(xlabel=f"{name} sent and received since the first round{scale}", title=NAMES[summary.metric])
+    fig = style.figure(3.4)
+    axes = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for ax, (so_far, totals, units) in zip(axes, panels, strict=True):
+        unit, name = next(((u, n) for u, n in units if max(totals) >= 2 * u), units[-1])
+        for i, (x, (_, values)) in enumerate(zip(so_far, curve, strict=True)):
+            _line_and_band(ax, i, x / unit, values)
+        wide = min(totals) > 0 and max(totals) > 6 * min(totals)
+        if wide:
+            ax.set_xscale("log")
+            ax.xaxis.set_major_formatter("{x:g}")
+        ax.set_xlabel(name + (", log scale" if wide else ""))
+    axes[0].set_title(NAMES[summary.metric])
     style.legend(fig, [s.group.label for s in summary.groups], band=any(len(s.group.runs) > 1 for s in summary.groups))
     return fig
 
@@ -237,14 +254,14 @@ def _over_seeds(group: Group, metric: str) -> tuple[NDArray[np.int64], NDArray[n
     return np.array(rounds, dtype=np.int64), values
 
 
-def _sent_until(group: Group, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the cumulative bytes at each round, averaged over the seeds that reached it."""
+def _until(group: Group, rounds: NDArray[np.int64], spent: Callable[[Any], float]) -> NDArray[np.float64]:
+    """Return the cumulative cost at each round, averaged over the seeds that reached it."""
     sums = np.full((len(group.runs), len(rounds)), np.nan)
     for row, run in zip(sums, group.runs, strict=True):
         numbers = np.array([line["round"] for line in run.rounds])
-        sent = np.cumsum([(line["bytes_down"] or 0) + (line["bytes_up"] or 0) for line in run.rounds])
+        total = np.cumsum([spent(line) for line in run.rounds])
         reached = rounds <= numbers[-1]
-        row[reached] = sent[np.searchsorted(numbers, rounds[reached])]
+        row[reached] = total[np.searchsorted(numbers, rounds[reached])]
     return np.nanmean(sums, axis=0) if len(rounds) else np.zeros(0)
 
 

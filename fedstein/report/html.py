@@ -19,9 +19,9 @@ from fedstein.report.summary import Summary
 from fedstein.report.tables import Column, Row, difference_columns, in_text, result_columns, run_columns
 
 CAPTIONS = {
-    "curves": "Learning curves.",
-    "cost": "Communication cost: the leading metric against the array bytes sent between server and clients, in both "
-    "directions together.",
+    "curves": "Learning curves: the metrics of the evaluated rows after each round.",
+    "cost": "Cost: the leading metric against what the rounds have cost so far, which is the array bytes sent between "
+    "server and clients in both directions, the row-gradients, and the seconds in rounds.",
     "reliability": "Calibration after the last round: accuracy in each of 15 bins of confidence; points under the "
     "dashed line are overconfident. Bins with few rows are faded. Below, the share of rows in each bin.",
     "selection": "The number of rounds in which each client was selected to train.",

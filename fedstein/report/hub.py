@@ -18,7 +18,7 @@ POLL, SCAN = 0.08, 1.0  # seconds between looks at unfinished runs, and between 
 
 # What the list says of a run that cannot be read.
 NOTHING = {
-    "seed": 0,
+    "seed": None,
     "state": DAMAGED,
     "round": 0,
     "rounds": None,

@@ -148,7 +148,8 @@ def _captions(summary: Summary, figures: Sequence[RenderedFigure]) -> str:
     lines = []
     for figure in figures:
         interval = SEVERAL_SEEDS.get(figure.name, "") if several else ""
-        lines.append(f"**{figure.name}**: {caption(CAPTIONS[figure.name], summary.runs, interval)}\n")
+        shown = [run for run in summary.runs if run.reference] if figure.name == "distances" else summary.runs
+        lines.append(f"**{figure.name}**: {caption(CAPTIONS[figure.name], shown, interval)}\n")
     return "\n".join(lines)
 
 

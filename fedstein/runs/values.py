@@ -11,7 +11,7 @@ from fedstein.settings import Settings
 
 
 def literal_choices(annotation: Any) -> list[str]:
-    """The strings that a field may hold, or nothing where it is free."""
+    """The strings that a field may hold, or nothing if it is free."""
     arguments = get_args(annotation)
     if arguments and all(isinstance(argument, str) for argument in arguments):
         return list(arguments)
@@ -39,7 +39,7 @@ def complaint(settings: type[Settings], section: str, key: str, value: Any) -> s
         value: The value.
 
     Returns:
-        One sentence, or None where the value is fine.
+        One sentence, or None if the value is fine.
     """
     try:
         adapter_of(settings, key).validate_python(value)
@@ -63,5 +63,7 @@ def sentence(error: ValidationError, section: str = "") -> str:
     where = ".".join([*([section] if section else []), *parts])
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
+    if first["type"] == "missing":
+        return f"{where} is missing"  # pydantic's input would be all the rest
     expected = first["msg"][0].lower() + first["msg"][1:]
     return f"{where}: {expected}, got {first.get('input')!r}" if where else expected

@@ -25,7 +25,7 @@ def summary(make_run):
 
 def test_curves_are_means_over_seeds_with_the_range_as_band(summary) -> None:
     with style.style():
-        accuracy, nll = figures.curves(summary).axes
+        accuracy, nll, ece = figures.curves(summary).axes
     group = summary.groups[1].group
     values = np.array([[line["accuracy"] for line in run.rounds] for run in group.runs])
     line = accuracy.lines[1]
@@ -37,6 +37,7 @@ def test_curves_are_means_over_seeds_with_the_range_as_band(summary) -> None:
     assert nll.get_yscale() == "log"  # 8 at the start, 0.6 at the end
     assert "log scale" in nll.get_title("left")
     assert accuracy.get_yscale() == "linear"
+    assert ece.get_title("left") == "ECE"
 
 
 def test_curves_join_the_rounds_that_were_evaluated(make_run) -> None:
@@ -47,10 +48,15 @@ def test_curves_join_the_rounds_that_were_evaluated(make_run) -> None:
 
 
 def test_cost_is_cumulative_in_both_directions(summary) -> None:
-    ax = figures.cost(summary).axes[0]
+    ax, gradients, seconds = figures.cost(summary).axes
     assert ax.get_xlabel().startswith("MB sent and received")
     assert ax.get_xscale() == "log"
     np.testing.assert_allclose(ax.lines[0].get_xdata()[[0, -1]], [8960 / 1e6, 120 * 8960 / 1e6])
+    assert gradients.get_xlabel() == "Million row-gradients, log scale"
+    np.testing.assert_allclose(gradients.lines[1].get_xdata()[-1], 120 * 0.32)
+    assert seconds.get_xlabel() == "Seconds in rounds"
+    spent = [sum(line["seconds"] for line in run.rounds) for run in summary.groups[0].group.runs]
+    np.testing.assert_allclose(seconds.lines[0].get_xdata()[-1], np.mean(spent))
 
 
 def test_bins_with_few_rows_are_drawn_fainter_and_hollow(make_run) -> None:

@@ -103,6 +103,16 @@
     return metric !== "accuracy" && least > 0 && most > 10 * least;
   }
 
+  /* A log axis that ends at 1, 2 or 5 times a power of ten, and not only at powers, which would leave much of it empty. */
+  function logAxis(values) {
+    const least = Math.min(...values), most = Math.max(...values), first = Math.floor(Math.log10(least)), last = Math.ceil(Math.log10(most));
+    const all = [];
+    for (let power = first; power <= last; power++) for (const k of [1, 2, 5]) all.push(Number(`${k}e${power}`));
+    const inside = all.slice(all.findLastIndex((v) => v <= least), all.findIndex((v) => v >= most) + 1);
+    const few = inside.length <= 7 ? inside : inside.filter((v) => String(v.toExponential())[0] === "1");
+    return { type: "log", min: inside[0], max: inside.at(-1), ticks: { customValues: few } };
+  }
+
   function curveOption(metric) {
     const style = look(), series = [];
     data.groups.forEach((group, i) => {
@@ -114,13 +124,13 @@
       series.push({ type: "line", name: group.label, data: keep.map((k) => [x[k], curve.mean[k]]), showSymbol: keep.length <= 12, symbolSize: 6,
         lineStyle: { color: colour(i), width: 2, type }, itemStyle: { color: colour(i) }, z: 3 });
     });
-    const logarithmic = wide(metric);
+    const scale = wide(metric) ? logAxis(series.flatMap((one) => one.data.flatMap((p) => p.slice(1)))) : { type: "value", scale: true, splitNumber: 4, ticks: {} };
     return Object.assign({}, still, { textStyle: style.text,
       grid: { left: 8, right: 18, top: 14, bottom: 32, containLabel: true },
       tooltip: Object.assign({ trigger: "axis", valueFormatter: (v) => number(v), axisPointer: { label: { formatter: (p) => format(axis, p.value) } } }, style.tooltip),
       xAxis: style.axis({ type: "value", name: AXES[axis], min: axis === "round" ? 0 : undefined, splitNumber: 4, axisLabel: { formatter: (v) => format(axis, v) }, splitLine: { show: false } }),
-      yAxis: style.axis({ type: logarithmic ? "log" : "value", scale: true, splitNumber: 4,
-        axisLabel: { formatter: (v) => number(v, 3) } }), series });
+      yAxis: style.axis(Object.assign({}, without(scale, "ticks"), { axisTick: Object.assign({ lineStyle: { color: style.muted } }, scale.ticks),
+        axisLabel: Object.assign({ formatter: (v) => number(v, 3) }, scale.ticks) })), series });
   }
 
   function reliabilityOption(group, i) {
@@ -154,6 +164,8 @@
     return [1, 2, 5, 10].map((k) => k * ten).find((step) => step >= least) || 10 * ten;
   }
 
+  const heatHeight = (view) => Math.min(760, Math.max(200, view.clients.length * (view.clients.length > 60 ? 6 : 14) + 90));
+
   function heatOption(view) {
     const style = look(), probability = colouring === "probability" && view.probability !== null;
     const source = probability ? view.probability : view.picks, cells = [], dots = [];
@@ -165,6 +177,7 @@
     if (probability && view.each === 1) view.picks.forEach((row, r) => row.forEach((value, c) => { if (value) dots.push([c, r, value]); }));
     const names = view.rounds.map(([a, b]) => a === b ? String(a) : `${a}–${b}`);
     const room = Math.max(3, Math.floor((root.clientWidth - 160) / 48)), every = niceStep(view.rounds.length / room);
+    const tall = (heatHeight(view) - 90) / view.clients.length, everyClient = niceStep(15 / tall);
     const labelled = (index) => view.each > 1 ? index % every === 0 : view.rounds[index][0] % every === 0 || (index === 0 && every <= 5);
     return Object.assign({}, still, { textStyle: style.text,
       grid: { left: 8, right: 14, top: 40, bottom: 32, containLabel: true },
@@ -174,7 +187,7 @@
       } }, style.tooltip),
       xAxis: style.axis({ type: "category", data: view.rounds.map(([a]) => String(a)), name: "Round", splitLine: { show: false },
         axisTick: { alignWithLabel: true, interval: labelled, lineStyle: { color: style.muted } }, axisLabel: { interval: labelled, hideOverlap: true } }),
-      yAxis: style.axis({ type: "category", data: view.clients, inverse: true, splitLine: { show: false }, axisLabel: { fontSize: 11, width: 110, overflow: "truncate" } }),
+      yAxis: style.axis({ type: "category", data: view.clients, inverse: true, splitLine: { show: false }, axisLabel: { fontSize: 11, width: 110, overflow: "truncate", interval: (index) => index % everyClient === 0 } }),
       visualMap: { seriesIndex: 0, min: 0, max: most || 1, calculable: false, orient: "horizontal", right: 8, top: 0, itemHeight: 90, itemWidth: 10, precision: probability ? 3 : 0,
         textStyle: { color: style.ink }, text: [number(most, 3), `${probability ? "probability" : "picks"} 0`],
         inRange: { color: dark() ? ["#1f2a36", "#1d5c8a", "#3ea4d8", "#f2f6c3"] : ["#eef3f8", "#9cc7e4", "#2b7fb8", "#08306b"] } },
@@ -183,20 +196,21 @@
   }
 
   function shareOption(view, i) {
-    const style = look(), several = view.seeds > 1;
+    const style = look(), several = view.seeds > 1, turned = view.clients.length > Math.min(8, root.clientWidth / 110);
+    const every = niceStep(view.clients.length * (turned ? 20 : 1) / Math.max(root.clientWidth - 150, 100));
     return Object.assign({}, still, { textStyle: style.text,
       grid: { left: 8, right: 66, top: 14, bottom: 10, outerBoundsMode: "same", outerBoundsContain: "all" },
       tooltip: Object.assign({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: (ps) => {
         const k = ps[0].dataIndex;
         return `${escaped(view.clients[k])}<br>trained ${number(view.mean[k])} times${several ? ` (${view.low[k]} to ${view.high[k]} over seeds)` : ""}<br>fair share ${number(view.fair, 3)}`;
       } }, style.tooltip),
-      xAxis: style.axis({ type: "category", data: view.clients, splitLine: { show: false }, axisLabel: { rotate: view.clients.length > Math.min(8, root.clientWidth / 110) ? 45 : 0, fontSize: 11, width: 90, overflow: "truncate" } }),
+      xAxis: style.axis({ type: "category", data: view.clients, splitLine: { show: false }, axisTick: { show: false }, axisLabel: { rotate: turned ? 45 : 0, interval: (index) => index % every === 0, fontSize: 11, width: 90, overflow: "truncate" } }),
       yAxis: style.axis({ type: "value", name: "Times trained", nameGap: 34, minInterval: 1, splitNumber: 4 }),
       series: [{ type: "bar", data: view.mean, itemStyle: { color: colour(i) }, barMaxWidth: 26,
         markLine: { silent: true, symbol: "none", data: [{ yAxis: view.fair }], lineStyle: { color: style.ink, type: "dashed" }, label: { formatter: "fair share", color: style.ink, position: "end" } } },
-        several ? { type: "custom", silent: true, data: view.low.map((low, k) => [k, low, view.high[k]]), encode: { x: 0, y: [1, 2] },
+        several ? { type: "custom", silent: true, z: 5, data: view.low.map((low, k) => [k, low, view.high[k]]), encode: { x: 0, y: [1, 2] },
           renderItem: (params, api) => { const a = api.coord([api.value(0), api.value(1)]), b = api.coord([api.value(0), api.value(2)]);
-            return { type: "line", shape: { x1: a[0], y1: a[1], x2: b[0], y2: b[1] }, style: { stroke: style.muted, lineWidth: 1.5 } }; } } : null].filter(Boolean) });
+            return { type: "line", shape: { x1: a[0], y1: a[1], x2: b[0], y2: b[1] }, style: { stroke: style.ink, lineWidth: 1.5 } }; } } : null].filter(Boolean) });
   }
 
   /* Points with intervals, one line a name. series: [{label, mid, low, high}] */
@@ -249,16 +263,17 @@
 
   function incidentOption(view) {
     const style = look();
-    return Object.assign({}, still, { textStyle: style.text, grid: { left: 8, right: 18, top: 12, bottom: 32, containLabel: true },
+    const narrow = root.clientWidth < 600, room = Math.min(narrow ? 92 : 200, 10 + 7 * Math.max(...view.kinds.map((kind) => kind.length)));
+    return Object.assign({}, still, { textStyle: style.text, grid: { left: room + 12, right: 18, top: 12, bottom: 44, outerBoundsMode: "none" },
       tooltip: Object.assign({ formatter: (p) => `round ${p.value[0]}: ${escaped(view.kinds[p.value[1]])}${p.value[2] ? "<br>" + escaped(p.value[2]) : ""}` }, style.tooltip),
       xAxis: style.axis({ type: "value", name: "Round", min: view.marks.some((mark) => mark[0] === 0) ? -0.02 * Math.max(view.rounds, 5) : 0, max: 1.02 * Math.max(view.rounds, 1), minInterval: 1,
         axisLabel: { showMinLabel: false, showMaxLabel: false, formatter: (v) => number(v) } }),
-      yAxis: style.axis({ type: "category", data: view.kinds, splitLine: { show: true, lineStyle: { color: style.grid } } }),
+      yAxis: style.axis({ type: "category", data: view.kinds, axisLabel: { width: room, overflow: "break", lineHeight: 13 }, splitLine: { show: true, lineStyle: { color: style.grid } } }),
       series: [{ type: "scatter", data: view.marks, symbolSize: 10, itemStyle: { color: "#d55e00", opacity: 0.75 } }] });
   }
   const escaped = (text) => String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-  window.FedsteinViews = { h, number, format, bytes, colour, NAMES, LONG, AXES, draw, drawAll, redraw, escaped, wide,
+  window.FedsteinViews = { h, number, format, bytes, colour, NAMES, LONG, AXES, draw, drawAll, redraw, escaped, wide, heatHeight,
     options: { curveOption, reliabilityOption, heatOption, shareOption, rangeOption, lineOption, cloudOption, incidentOption },
     state: { get root() { return root; }, set root(v) { root = v; }, get data() { return data; }, set data(v) { data = v; }, get axis() { return axis; }, set axis(v) { axis = v; },
       get colouring() { return colouring; }, set colouring(v) { colouring = v; }, get chosen() { return chosen; }, set chosen(v) { chosen = v; }, get frame() { return frame; }, set frame(v) { frame = v; } } };

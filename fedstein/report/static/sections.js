@@ -100,7 +100,7 @@
           } else if (item.name === "bytes") tile.append(h("dd", { class: "change", text: `${bytes(item.down)} down, ${bytes(item.up)} up` }));
           return tile;
         });
-        const name = h("h4", {}, S.data.groups.length > 1 ? h("span", { class: "swatch", style: `background:${F.colour(i)}`, "aria-hidden": "true" }) : null, group.label + (group.seeds.length > 1 ? `, mean of ${group.seeds.length} seeds` : `, seed ${group.seeds[0]}`));
+        const name = h("h4", {}, S.data.groups.length > 1 ? h("span", { class: "swatch", style: `background:${F.colour(i)}`, "aria-hidden": "true" }) : null, group.label + (group.seeds.length > 1 ? `, mean of ${group.seeds.length} seeds` : group.seeds[0] === null ? "" : `, seed ${group.seeds[0]}`));
         free(entry, h("div", { class: "group" }, name, h("dl", { class: "tiles" }, ...tiles)));
       });
       setTable(entry, null);
@@ -171,7 +171,7 @@
     const ids = S.data.runs.map((run) => run.id), select = bar.querySelector("select");
     if (!ids.includes(S.chosen)) S.chosen = ids[0] || null;
     if ([...select.options].map((option) => option.value).join("\n") !== ids.join("\n")) {
-      select.replaceChildren(...S.data.runs.map((run) => h("option", { value: run.id, text: `${run.id} (${run.label}, seed ${run.seed})` })));
+      select.replaceChildren(...S.data.runs.map((run) => h("option", { value: run.id, text: `${run.id} (${[run.label, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(", ")})` })));
     }
     select.value = S.chosen || "";
     bar.querySelector("label").hidden = select.hidden = ids.length < 2;
@@ -194,8 +194,8 @@
     radios(entry, "colouring", "Colour", { probability: "selection probability", picks: "picks" }, S.colouring, (value) => { S.colouring = value; heat(); });
     show(entry, view, () => {
       entry.controls.hidden = view.probability === null;
-      draw(chartIn(entry, "heat", Math.min(760, Math.max(200, view.clients.length * (view.clients.length > 60 ? 6 : 14) + 90)), ""), `Heat map of ${view.clients.length} clients by ${view.rounds.length} columns of rounds: selection probability and picks.`, () => O.heatOption(run().heat_map));
-      entry.caption.textContent = [view.each > 1 ? `Each column is the mean of ${view.each} rounds.` : view.probability ? "Orange dots: picked." : "", `Equal shares would be ${number(view.fair, 3)}.`, ...view.notes].filter(Boolean).join(" ");
+      draw(chartIn(entry, "heat", F.heatHeight(view), ""), `Heat map of ${view.clients.length} clients by ${view.rounds.length} columns of rounds: selection probability and picks.`, () => O.heatOption(run().heat_map));
+      entry.caption.textContent = [view.each > 1 ? `Each column is the mean of ${view.each} rounds.` : view.probability ? "Orange dots: picked." : "", view.probability && view.probability.some((row) => row.includes(null)) ? "Empty cells: the client was no candidate." : "", `Equal shares would be ${number(view.fair, 3)}.`, ...view.notes].filter(Boolean).join(" ");
       setTable(entry, () => table(["Client", "Mean probability", "Picks"], view.clients.map((name, r) => {
         const law = view.probability ? view.probability[r].filter((v) => v !== null) : [];
         return [name, law.length ? number(law.reduce((a, b) => a + b, 0) / law.length, 3) : "–", String(view.picks[r].reduce((a, b) => a + b, 0))];

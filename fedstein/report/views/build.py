@@ -79,7 +79,7 @@ def views_of(runs: Sequence[FollowedRun]) -> dict[str, Any]:
         "groups": [
             {
                 "label": group.label,
-                "seeds": [run.seed for run in group.runs],
+                "seeds": [run.seed if run.config else None for run in group.runs],
                 "runs": [run.id for run in group.runs],
                 "headline": headline(group, [m for m in HEADLINE if m in metrics]),
                 "curves": group_curves(group, metrics),
@@ -93,7 +93,7 @@ def views_of(runs: Sequence[FollowedRun]) -> dict[str, Any]:
 
 
 def scored_on(runs: Sequence[FollowedRun]) -> str:
-    """Which rows the metrics of the rounds are of, in words; empty where no run says so."""
+    """Describe the rows on which the rounds were evaluated; empty if no run says so."""
     places = {str(run.section("evaluate").get("where", "server")) for run in runs if run.config}
     words = {"server": "test rows", "clients": "the rows that clients hold out"}
     found = ", or on ".join(words[place] for place in sorted(places, reverse=True) if place in words)
@@ -120,7 +120,7 @@ def describe(run: FollowedRun) -> dict[str, Any]:
     engine = run.section("engine").get("kind")
     return {
         "id": run.id,
-        "seed": run.seed,
+        "seed": run.seed if run.config else None,
         "state": run.state,
         "round": run.table.last_round if len(run.table) else 0,
         "rounds": run.planned,
