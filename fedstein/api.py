@@ -20,6 +20,7 @@ from fedstein.federation import protocol
 from fedstein.files import folder_path
 from fedstein.models import MODELS, Model, ModelTraits, check_model
 from fedstein.models.input_shapes import flat_clients
+from fedstein.models.passed import check_kind_of_model
 from fedstein.posterior import Posterior, load
 from fedstein.progress import show_progress
 from fedstein.runs import runner
@@ -97,6 +98,7 @@ def fit(
             raise InputError("early_stopping is short for evaluate__patience; pass one of them")
         flat = {**flat, "evaluate__patience": early_stopping}
     precision = np.dtype(jnp.result_type(float))
+    check_kind_of_model(model)
     check_callbacks(callbacks)
     check_on_round(on_round)
     if out is not None:
@@ -126,7 +128,8 @@ def fit(
     if config.evaluate.where == "clients" and test is not None:
         raise InputError("evaluate.where = 'clients' uses rows that each client holds out; leave test out")
     run = prepare_run(config, dataset, model=own)
-    with notified(callbacks, config.to_dict()) as told, show_progress(config.rounds, not progress) as shown:
+    names = [client.name for client in run.engine.clients]
+    with notified(callbacks, config.to_dict()) as told, show_progress(config.rounds, not progress, names) as shown:
 
         def report(record: Mapping[str, Any]) -> None:
             for each in (told.on_round, shown, on_round):

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any, NoReturn
 
 LINES = 20  # about how many lines ``progress_lines`` prints for one run
 COMPILING = 2  # rounds that compile: the first one, and the second one where a client has a state for the first time
+SLOW = 3  # a round that takes this many times as long as usual, and trains a new client, has compiled
 
 OnRound = Callable[[Mapping[str, Any]], None]
 
@@ -48,11 +50,12 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def progress_lines(rounds: int) -> OnRound:
+def progress_lines(rounds: int, names: Sequence[str] = ()) -> OnRound:
     """Make a callback that prints about ``LINES`` lines of progress over a run.
 
     Args:
         rounds: The number of rounds of the run.
+        names: The names of the clients by id.
 
     Returns:
         A function to call with the record of every round.
@@ -62,35 +65,44 @@ def progress_lines(rounds: int) -> OnRound:
 
     def on_round(record: Mapping[str, Any]) -> None:
         nonlocal first
-        index, left = record["round"], estimate(record["round"], time.monotonic())
+        index, left = record["round"], estimate(record, time.monotonic())
         first = first or index
         if index % every and index != rounds and index != first:
             return
         seconds = "" if left is None else f"  {left:.0f} s left"
-        say(f"round {index}/{rounds}  {scores(record)}  client {selected_clients(record)}{seconds}")
+        say(f"round {index}/{rounds}  {scores(record)}  client {selected_clients(record, names)}{seconds}")
 
     return on_round
 
 
-def time_left(rounds: int) -> Callable[[int, float], float | None]:
+def time_left(rounds: int) -> Callable[[Mapping[str, Any], float], float | None]:
     """Make a function that estimates the remaining seconds.
 
-    The first rounds of a process compile and say nothing about the others, so the estimate begins after them.
+    The first rounds of a process compile and say nothing about the others, so the estimate begins after them. A later
+    round compiles too if a client trains for the first time and has another number of rows than the clients before
+    it. Such a round counts only if it took about as long as the others.
 
     Args:
         rounds: The number of rounds of the run.
 
     Returns:
-        Round that has ended, time in seconds -> the seconds that remain; None while there is no estimate.
+        Record of a round that has ended, time in seconds -> the seconds that remain; None while there is no estimate.
     """
-    ends: list[tuple[int, float]] = []
+    seen: set[int] = set()
+    ends: list[float] = []
+    known: list[float] = []  # the seconds of rounds of clients that had trained before
+    new: list[float] = []  # the seconds of rounds in which a client trained for the first time
 
-    def estimate(index: int, now: float) -> float | None:
-        ends.append((index, now))
-        if len(ends) <= COMPILING:
+    def estimate(record: Mapping[str, Any], now: float) -> float | None:
+        ends.append(now)
+        if len(ends) > COMPILING:
+            (known if seen.issuperset(record["selected"]) else new).append(now - ends[-2])
+        seen.update(record["selected"])
+        if not known and not new:
             return None
-        first, began = ends[COMPILING - 1]
-        return (now - began) / (index - first) * (rounds - index)
+        usual = SLOW * median(known or new)
+        counted = [*known, *(seconds for seconds in new if seconds <= usual)]
+        return fmean(counted) * (rounds - record["round"])
 
     return estimate
 
@@ -109,7 +121,20 @@ def scores(record: Mapping[str, Any]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in found)
 
 
-def selected_clients(record: Mapping[str, Any]) -> str:
-    """List the ids of the clients that trained in a round: at most four, then the number of the others."""
+def selected_clients(record: Mapping[str, Any], names: Sequence[str] = ()) -> str:
+    """List the clients that trained in a round: at most four, then the number of the others.
+
+    Args:
+        record: The record of one round.
+        names: The names of the clients by id. A client without a name of its own is listed by its id.
+
+    Returns:
+        The list, separated by commas.
+    """
+
+    def called(client: int) -> str:
+        name = names[client] if client < len(names) else ""
+        return str(client) if name in ("", f"client-{client}") else name
+
     selected = record["selected"]
-    return ",".join(map(str, selected[:4])) + (f",+{len(selected) - 4}" if len(selected) > 4 else "")
+    return ",".join(map(called, selected[:4])) + (f",+{len(selected) - 4}" if len(selected) > 4 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,13 @@ EVERY = 0.2  # seconds between two changes of a notebook's bar
 
 
 @contextmanager
-def show_progress(rounds: int, quiet: bool) -> Iterator[OnRound]:
+def show_progress(rounds: int, quiet: bool, names: Sequence[str] = ()) -> Iterator[OnRound]:
     """Show the progress of one run.
 
     Args:
         rounds: The number of rounds of the run.
         quiet: Whether to show nothing.
+        names: The names of the clients by id.
 
     Yields:
         A function to call with the record of every round.
@@ -32,16 +33,16 @@ def show_progress(rounds: int, quiet: bool) -> Iterator[OnRound]:
     if quiet:
         yield lambda record: None
     elif sys.stdout.isatty():
-        with live_bar(rounds) as on_round:
+        with live_bar(rounds, names) as on_round:
             yield on_round
     elif in_notebook():
-        yield notebook_bar(rounds)
+        yield notebook_bar(rounds, names)
     else:
-        yield progress_lines(rounds)
+        yield progress_lines(rounds, names)
 
 
 @contextmanager
-def live_bar(rounds: int) -> Iterator[OnRound]:
+def live_bar(rounds: int, names: Sequence[str] = ()) -> Iterator[OnRound]:
     """Show a bar on the terminal, with the scores and the clients of the last round."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -59,8 +60,8 @@ def live_bar(rounds: int) -> Iterator[OnRound]:
         def on_round(record: Mapping[str, Any]) -> None:
             nonlocal shown
             shown = scores(record) or shown
-            status = f"{shown}  client {selected_clients(record)}"
-            left = estimate(record["round"], time.monotonic())
+            status = f"{shown}  client {selected_clients(record, names)}"
+            left = estimate(record, time.monotonic())
             progress.update(
                 task, completed=record["round"], status=status, left="" if left is None else f"{left:.0f} s left"
             )
@@ -73,25 +74,26 @@ def narrow_console() -> Console:
 
     The ``^C`` that a terminal prints behind the bar must not wrap, or a second bar would be drawn below the first.
     """
-    from rich.console import Console  # here, because most uses of ``fedstein.fit`` show no bar
+    from rich.console import Console  # imported here, because most uses of ``fedstein.fit`` show no bar
 
     return Console(width=max(MARGIN + 1, Console().width - MARGIN))
 
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook, which shows what IPython's ``display`` is given."""
-    ipython = sys.modules.get("IPython")  # a notebook has imported it
+    ipython = sys.modules.get("IPython")  # a notebook has already imported IPython
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
-def notebook_bar(rounds: int) -> OnRound:
+def notebook_bar(rounds: int, names: Sequence[str] = ()) -> OnRound:
     """Show a bar below the cell of a notebook, with the scores and the clients of the last round.
 
     It is one output that is changed, so that the cell ends with a single line.
 
     Args:
         rounds: The number of rounds of the run.
+        names: The names of the clients by id.
 
     Returns:
         A function to call with the record of every round.
@@ -110,11 +112,11 @@ def notebook_bar(rounds: int) -> OnRound:
         nonlocal shown, drawn
         index, now = record["round"], time.monotonic()
         shown = scores(record) or shown
-        left, last = estimate(index, now), index == rounds or bool(record.get("stopped"))
+        left, last = estimate(record, now), index == rounds or bool(record.get("stopped"))
         if now - drawn < EVERY and not last:
             return
         drawn = now
         seconds = "" if left is None or last else f"  {left:.0f} s left"
-        handle.update(shown_as(index, f"{shown}  client {selected_clients(record)}{seconds}"), raw=True)
+        handle.update(shown_as(index, f"{shown}  client {selected_clients(record, names)}{seconds}"), raw=True)
 
     return on_round

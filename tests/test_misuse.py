@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,12 +20,17 @@ from fedstein.sklearn import FederatedClassifier
 
 X = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
 Y = (X.sum(axis=1) > 0).astype(int)
+NETWORK: Any = equinox.nn.MLP(2, "scalar", 4, 1, key=jax.random.key(0))
 MASKED = np.ma.masked_array(X, mask=X > 1)
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "site": ["north", "south"] * 20})
 
 
 def fit(clients: Any, **options: Any) -> Any:
     return fedstein.fit("blr", clients, rounds=1, **options)
+
+
+def fit_of(model: Any) -> Any:
+    return fedstein.fit(model, [(X, Y)] * 2, rounds=1)
 
 
 PASSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -35,6 +42,9 @@ PASSED: dict[str, tuple[Callable[[], Any], str]] = {
     "targets": (lambda: fit(FRAME, client="site", target=["y"]), r"target: expected the name of one column, got \['y'"),
     "clients": (lambda: fit(FRAME, client=3, target="y"), "client: expected the name of one column, got 3"),
     "no function": (lambda: fit([(X, Y)] * 2, on_round=3), "on_round: expected a function"),
+    "a NumPyro function": (lambda: fit_of(lambda x, y=None: None), r"got <lambda>; pass .*numpyro"),
+    "a network": (lambda: fit_of(NETWORK), r"got MLP; pass fedstein\.models\.from_equinox\("),
+    "a class": (lambda: fit_of(dict), "got dict; pass an object, not a class"),
     "a number as a folder": (lambda: fit([(X, Y)] * 2, out=3), "expected the path of a folder, .* got 3"),
     "load": (lambda: fedstein.load(3), "expected the path of a folder"),  # type: ignore[arg-type]
     "resume": (lambda: fedstein.resume(None), "expected the path of a folder"),  # type: ignore[arg-type]

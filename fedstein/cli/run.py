@@ -22,6 +22,8 @@ from fedstein.runs.folder import refuse_used
 from fedstein.runs.jax_setup import start_jax
 from fedstein.runs.reading import resolve_layers
 
+SHOWN = 6  # labels or features in the headline of a run
+
 
 def read_config(
     config_file: Path | None, settings: list[str], seed: int | None, preset: str | None = None
@@ -78,7 +80,8 @@ def new_run(
     run = prepare_run(config, dataset)
     if not quiet:
         say(headline(config))
-    with show_progress(config.rounds, quiet) as on_round:
+    names = [client.name for client in run.engine.clients]
+    with show_progress(config.rounds, quiet, names) as on_round:
         summary = runner.start(run, folder, on_round, callbacks=loggers, on_pass=pass_lines(quiet))
     if not quiet:
         print_results(folder, summary)
@@ -116,15 +119,30 @@ def unused_folder(config: Config, name: str = "") -> Path:
 
 
 def headline(config: Config) -> str:
-    """Describe a run in two lines."""
+    """Describe a run in two lines; for files of the user's own, a third line says what is predicted from what."""
     density, structure = getattr(config.sites, "density", ""), getattr(config.sites, "structure", "")
     detail = f" ({density} density)" if density else f" ({structure})" if structure else ""
     return (
         f"{config.model.kind} on {config.data.name}: {config.partition.clients} clients ({config.partition.kind}), "
         f"{config.rounds} rounds, seed {config.seed}\n"
         f"{config.algorithm.kind} with {config.algorithm.particles} particles, {config.sites.kind} as sites{detail}, "
-        f"selection by {config.selection.kind}"
+        f"selection by {config.selection.kind}{what_is_predicted(config)}"
     )
+
+
+def what_is_predicted(config: Config) -> str:
+    """A line on the target and the features of files, so that a wrong guess is seen; empty for other data."""
+    if config.data.name != "file" or config.data.target is None:
+        return ""
+    labels, features = config.data.labels or (), config.data.features or ()
+    kind = f"{len(labels)} labels ({some(labels)})" if labels else "numbers"
+    return f"\ntarget {config.data.target}: {kind}; features: {some(features)}"
+
+
+def some(names: Sequence[str | int]) -> str:
+    """Up to ``SHOWN`` names, then the number of the others."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(map(str, names[:SHOWN])) + more
 
 
 def print_results(folder: Path, summary: dict[str, Any]) -> None:

@@ -40,10 +40,10 @@ def choose_task(
     distinct = {value for table in tables for value in table.targets if not is_missing(value)}
     if all(is_integer(value) for value in distinct):
         count = len({float(value) for value in distinct})
-        if count <= MOST_INTEGERS:
-            return "classification"
         if model_task is not None:
             return model_task
+        if count <= MOST_INTEGERS:
+            return "classification"
         raise InputError(
             f"{name}: column {column!r} has {count} different integers, which could be labels or numbers; set "
             'data.task = "classification" or "regression" (counts are a regression), or data.target to another column'

@@ -162,6 +162,10 @@ def test_counts_are_no_labels_unless_the_user_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,visits\n" + "".join(f"{i * 0.1},{count}\n" for i, count in enumerate(rows)))
     refused(tmp_path / "a.csv", r"'visits' has 15 different integers, .*set data.task")
     assert data.load("file", path=tmp_path / "a.csv", task="regression").task == "regression"
+    few = tmp_path / "few.csv"
+    few.write_text("a,visits\n" + "".join(f"{i * 0.1},{i % 5}\n" for i in range(60)))
+    assert data.load("file", path=few).task == "classification"
+    assert data.load("file", "regression", path=few).task == "regression", "the model that was chosen decides"
 
 
 def two(folder: Path, first: str, second: str) -> list[Path]:
