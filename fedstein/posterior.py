@@ -34,8 +34,8 @@ from fedstein.runs.sections import CUSTOM
 
 SOURCES = ("draws", "weighted", "nuts", "gaussian", "particles")
 NO_SITES = (
-    "Only full curvature sites say how wide the posterior is, and this run has none: particles lie too close together "
-    "to quote intervals from."
+    "Only full curvature sites give the width of the posterior, and this run has none. Particles lie too close "
+    "together to quote intervals from."
 )
 AT_PARTICLES = (
     "The sites were expanded at the particles. With few rows for the number of parameters, intervals can then be much "

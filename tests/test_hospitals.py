@@ -39,4 +39,4 @@ def test_intervals_of_four_hospitals_are_those_of_pooled_nuts() -> None:
     assert scores["gaussian"]["sd_ratio"]["median"] < 0.9  # the sites of the rounds are too narrow, and that is scored
     rough = fedstein.fit("blr", clients, settings={"sites": {"expand": "mean"}}, **fixed)
     assert not rough.trusted
-    assert any("sites are not the clients' likelihoods" in problem for problem in rough.problems)
+    assert any("sites do not match the clients' likelihoods" in problem for problem in rough.problems)

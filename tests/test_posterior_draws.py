@@ -243,7 +243,7 @@ def test_sites_of_nearly_separable_rows_are_disproved_at_the_particles_and_confi
 ) -> None:
     at_particles = load(folder)
     assert not at_particles.trusted
-    assert "The sites are not the clients' likelihoods" in at_particles.problems[0]
+    assert "The sites do not match the clients' likelihoods" in at_particles.problems[0]
     assert "set sites.expand = 'variational'" in str(at_particles.table())
     assert "not to be trusted" in repr(at_particles)
     assert at_particles.weighted is None

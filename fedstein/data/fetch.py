@@ -136,7 +136,7 @@ def _fetch(source: Source, say: Progress, ways: Sequence[Way]) -> dict[str, np.n
                 reasons.append(f"{label} ({error})")
                 say(f"{source.name}: {label} did not work: {error}")
     raise InputError(
-        f"expected to reach {source.name} in one of {len(reasons)} ways, got none: {'; '.join(reasons)}. "
+        f"{source.name} could not be downloaded in any of {len(reasons)} ways: {'; '.join(reasons)}. "
         "Check the network or proxy settings and try again"
     )
 

@@ -38,8 +38,8 @@ def doubts(
         missing = list(refined["without_site"])
         if not refined["settled"] and (weights is None or doubts_of_weights(weights, quoted=True)):
             found.append(
-                f"The sites had not settled after {refined['passes']} passes: {refined['to_go']:.2g} posterior "
-                "standard deviations were still to go."
+                f"The sites had not settled after {refined['passes']} passes: the remaining distance was "
+                f"{refined['to_go']:.2g} posterior standard deviations."
             )
         if refined["unanswered"]:
             found.append(f"{_clients(refined['unanswered'])} did not answer in the passes that refine the sites.")
@@ -47,7 +47,7 @@ def doubts(
         found.append(f"The sites could not be refined: {refined['refused']}.")
     if missing:
         whose = "its" if len(missing) == 1 else "their"
-        found.append(f"{_clients(missing)} never trained, so the posterior knows nothing of {whose} rows.")
+        found.append(f"{_clients(missing)} never trained, so the posterior contains nothing about {whose} rows.")
     return (*found, *doubts_of_weights(weights, quoted=refined is not None))
 
 
@@ -74,8 +74,8 @@ def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[s
         said = "no finite Pareto k" if k is None else f"Pareto k {k:.2f}"
         mend = "take more rounds or other sites" if quoted else "set sites.expand = 'variational'"
         found.append(
-            f"The sites are not the clients' likelihoods: weighted by these, {draws} draws count as {ess:.0f} "
-            f"({said}), and intervals may be wrong; {mend}."
+            f"The sites do not match the clients' likelihoods: weighted by the likelihoods, {draws} draws are worth "
+            f"{ess:.0f} ({said}), so intervals may be wrong; {mend}."
         )
     return found
 

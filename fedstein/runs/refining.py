@@ -53,7 +53,7 @@ PASSES = Passes()
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
 PRIVATE = "the clients of a private run are not asked for their likelihoods"
-ROBUST = "sites were bounded because clients may lie, and so could their likelihoods"
+ROBUST = "sites were bounded because clients may lie, so their likelihoods cannot be trusted either"
 LARGEST_CHECKED = 40  # parameters that NUTS moves, which takes long, to check sites without passes
 UNCHECKED = (
     f"sites of a model with more than {LARGEST_CHECKED} parameters whose prior is not Gaussian given a few of them are "
@@ -235,7 +235,7 @@ def check_sites(
     nodes, node_rows, can = None, 0, can_have_nodes(clients.model)
     best = weighted_from(None, COUNT if many and not can else FEW)
     if many and can:
-        if not poor(best):  # few draws find out what is clearly poor; what seems good is judged by many
+        if not poor(best):  # few draws detect clearly poor sites; sites that seem good are judged by many draws
             best = weighted_from(None, COUNT)
         if poor(best):
             refined = refine_nodes(
@@ -250,7 +250,7 @@ def check_sites(
                 len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
             )
             plain, best = best, weighted_from(refined.sites, COUNT)
-            if best.k > RELIABLE or best.ess < plain.ess / len(plain.draws) * COUNT:  # they were no better
+            if best.k > RELIABLE or best.ess < plain.ess / len(plain.draws) * COUNT:  # they were not better
                 other = plain if len(plain.draws) == COUNT else weighted_from(None, COUNT)
                 best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
     document = {

@@ -54,6 +54,6 @@ def check_robust(config: Sections) -> None:
         )
     if clients < 3:
         raise InputError(
-            f"{said} with {clients} clients: a median tells a liar from two others or more; "
+            f"{said} with {clients} clients: the bounds are medians over clients, which need three; "
             "take three clients or more, or set robust.kind = 'none'"
         )

@@ -47,7 +47,7 @@ def test_a_node_refuses_clients_that_it_does_not_play(tmp_path: Path) -> None:
     node = read_node({"partition-ids": "0-3,8", "state-dir": str(tmp_path)})
     assert node.as_client(8).partition == 8
     assert node.as_client(8).state_dir == tmp_path / "client-8"
-    with pytest.raises(InputError, match="plays 5 clients, and client 5 is none of them"):
+    with pytest.raises(InputError, match="plays 5 clients, and client 5 is not one of them"):
         node.as_client(5)
 
 

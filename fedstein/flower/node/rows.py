@@ -53,7 +53,7 @@ class Node(NamedTuple):
         if not self.plays:
             return self
         if client not in self.plays:
-            raise InputError(f"this node plays {len(self.plays)} clients, and client {client} is none of them")
+            raise InputError(f"this node plays {len(self.plays)} clients, and client {client} is not one of them")
         folder = self.state_dir / name_of(client)
         return self._replace(name=name_of(client), state_dir=folder, partition=client, plays=())
 

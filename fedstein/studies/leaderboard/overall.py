@@ -90,7 +90,7 @@ def _ahead(board: Board, entries: Sequence[Entry]) -> list[str]:
             better = [method for method, found in gaps.items() if found is not None and found.better(name)]
             worse = sum(found is not None and found.better(name) is False for found in gaps.values())
             compared = sum(found is not None for found in gaps.values())
-            text = f"behind {', '.join(better)}" if better else "nobody is ahead"
+            text = f"behind {', '.join(better)}" if better else "no method is ahead"
             row.append(f"{text}; ahead of {worse} of {compared}" if compared else "-")
         rows.append(row)
     said = (
