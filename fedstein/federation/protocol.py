@@ -132,9 +132,7 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     drawn: Draw = context.scheme.draw(recalled, candidates, counted, numbers)
     factors = partial(factors_of, context, round_index, candidates, drawn, numbers)
     if context.method.protection is not None and context.method.protection.together is not None:
-        summed, inside, work = sum_releases(context, round_index, state, drawn.order[: context.per_round])
-        missing = [client for client in drawn.order[: context.per_round] if client not in inside]
-        trained = TrainedRound(summed, inside, missing, {}, {}, {"train": work, "site": 0})
+        trained = train_together(context, round_index, state, drawn.order[: context.per_round])
     else:
         trained = train_drawn(context, round_index, state, drawn.order, factors)
         if not trained.selected:
@@ -331,6 +329,14 @@ def train_drawn(
         if not is_finite(server):
             raise diverged(round_index, "the server")
     return TrainedRound(server, selected, failed, states, origins, work)
+
+
+def train_together(context: RoundContext, round_index: int, state: RunState, order: Sequence[int]) -> TrainedRound:
+    """Steps 4 to 6 of a private round with secure sums: all clients release at once, and only the sum is known."""
+    parts, last = (context.program, context.engine, context.channel), round_index == context.rounds
+    server, inside, rows = sum_releases(*parts, round_index, state.server, state.sites, order, last)
+    missing = [client for client in order if client not in inside]
+    return TrainedRound(server, inside, missing, {}, {}, {"train": rows, "site": 0})
 
 
 def is_finite(arrays: Arrays) -> bool:

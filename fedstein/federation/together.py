@@ -8,21 +8,20 @@ they cannot know what became of it. The round then ends without a sum, and the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedstein.errors import FedsteinError
-from fedstein.federation.channel import size_of
-from fedstein.federation.secure_sum.member import least_threshold
+from fedstein.federation.channel import Channel, size_of
+from fedstein.federation.client import ClientProgram
+from fedstein.federation.engine import Engine
+from fedstein.federation.secure_sum import least_threshold
+from fedstein.federation.site_table import SiteTable
 from fedstein.inference.sites.base import Arrays
 from fedstein.privacy.mechanism import GRADIENT, MOMENTS
 from fedstein.privacy.settings import PrivacySettings
 from fedstein.privacy.shared_noise import SharedNoise
-
-if TYPE_CHECKING:
-    from fedstein.federation.client import ClientProgram
-    from fedstein.federation.protocol import RoundContext, RunState
 
 
 def threshold_of(clients: int, settings: PrivacySettings) -> int:
@@ -48,46 +47,62 @@ def release_shapes(program: ClientProgram) -> dict[str, tuple[tuple[int, ...], s
     return {GRADIENT: ((released,), "float64"), MOMENTS: ((inputs, inputs), "float64")}
 
 
+class Summed(NamedTuple):
+    """What came of a round: the server's new state, the clients in the sum, and the rows that they differentiated."""
+
+    server: Arrays
+    inside: list[int]
+    rows: int
+
+
 def sum_releases(
-    context: RoundContext, round_index: int, state: RunState, order: Sequence[int]
-) -> tuple[Arrays, list[int], int]:
+    program: ClientProgram,
+    engine: Engine,
+    channel: Channel,
+    round_index: int,
+    server: Arrays,
+    sites: SiteTable,
+    clients: Sequence[int],
+    last: bool,
+) -> Summed:
     """One round: ask everybody, and put the sum into the server's state.
 
     Args:
-        context: What every round has in common.
+        program: What clients compute.
+        engine: How clients are reached.
+        channel: The run's channel.
         round_index: The round, from 1.
-        state: The state before it.
-        order: The clients to ask.
+        server: The server's state.
+        sites: The site table, which is empty.
+        clients: The clients to ask.
+        last: Whether this is the last round.
 
     Returns:
-        The server's new state, the clients that are in the sum, and rows times points differentiated.
+        What came of it; without a sum the state is as it was.
 
     Raises:
         FedsteinError: The last round ends and no sum has come about.
     """
-    engine: Any = context.engine
-    guard, protection = context.program.guard, context.method.protection
+    guard, protection = program.guard, program.method.protection
     assert guard is not None, "only private runs sum releases"
     assert protection is not None, "only private runs sum releases"
     assert protection.together is not None, "only private runs with secure sums sum releases"
-    given = context.method.assign(state.server, None)
-    clients = sorted(order)
+    given, asked = program.method.assign(server, None), sorted(clients)
     sent: Arrays = {}
-    for client in clients:
-        sent, _ = context.channel.assignment(client, given)
-    least = threshold_of(len(clients), guard.settings)
-    found = engine.train_together(round_index, clients, sent, state.sites, least)
+    for client in asked:
+        sent, _ = channel.assignment(client, given)
+    reach: Any = engine
+    found = reach.train_together(round_index, asked, sent, sites, threshold_of(len(asked), guard.settings))
     if found is None:
-        if round_index == context.rounds and not np.any(state.server["factors"]):
+        if last and not np.any(server["factors"]):
             raise FedsteinError(
                 "no secure sum of this run has come about, so nothing was learnt; see which nodes are up and what "
                 "their logs say. What clients have spent is in their ledgers"
             )
-        return state.server, [], 0
+        return Summed(server, [], 0)
     sums, inside, threshold = found
-    context.channel.up += 2 * len(inside) * size_of(sums)  # masked numbers have 16 bytes
+    channel.up += 2 * len(inside) * size_of(sums)  # masked numbers have 16 bytes
     factor = SharedNoise("", threshold).factor(len(inside), guard.settings.colluders)
-    received = context.channel.wire.decode("assignment", round_index, clients[0], sent)
-    server = protection.together(state.server, round_index, received, sums, inside, factor)
-    rows = sum(max(context.engine.clients[client].rows, 0) for client in inside)
-    return server, inside, rows
+    received = channel.wire.decode("assignment", round_index, asked[0], sent)
+    after = protection.together(server, round_index, received, sums, inside, factor)
+    return Summed(after, inside, sum(max(engine.clients[client].rows, 0) for client in inside))

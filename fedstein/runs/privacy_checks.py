@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fedstein.data import DATASETS, is_open
 from fedstein.errors import InputError
-from fedstein.federation.secure_sum import LEAST
-from fedstein.federation.secure_sum.member import least_threshold
+from fedstein.federation.secure_sum import LEAST, least_threshold
 from fedstein.inference.sites import CurvatureSettings
 from fedstein.privacy.guard import refuse
 from fedstein.privacy.mechanism import SUPPORTED

@@ -9,3 +9,12 @@ depend on them.
 from __future__ import annotations
 
 LEAST = 3  # the fewest clients of a sum: with two, each could compute the other's summand
+
+
+def least_threshold(clients: int) -> int:
+    """The smallest threshold that a client accepts: more than two thirds.
+
+    Two sets of survivors of that size have more than a third of the clients in common. So a server that tells clients
+    different sets gets neither set of shares whole unless more than a third of the clients are with it.
+    """
+    return 2 * clients // 3 + 1

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstein.errors import FedsteinError
-from fedstein.federation.secure_sum import LEAST, shamir
+from fedstein.federation.secure_sum import LEAST, least_threshold, shamir
 from fedstein.federation.secure_sum.fixed_point import Words, add, subtract
 from fedstein.federation.secure_sum.masks import Forged, agree, derive, mask, new_key, public_of, seal, unseal
 
@@ -51,15 +51,6 @@ class Member(NamedTuple):
     received: Mapping[int, bytes] = {}  # the opened shares of each of them
     digest: str = ""  # a digest of the input that was masked
     survivors: tuple[int, ...] = ()  # the clients whose shares of b this client has revealed
-
-
-def least_threshold(clients: int) -> int:
-    """The smallest threshold that a client accepts: more than two thirds.
-
-    Two sets of survivors of that size have more than a third of the clients in common. So a server that tells clients
-    different sets gets neither set of shares whole unless more than a third of the clients are with it.
-    """
-    return 2 * clients // 3 + 1
 
 
 def begin(session: str, me: int) -> Member:

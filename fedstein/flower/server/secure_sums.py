@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from fedstein.federation.channel import size_of
-from fedstein.federation.secure_sum import LEAST, shamir
+from fedstein.federation.secure_sum import LEAST, least_threshold, shamir
 from fedstein.federation.secure_sum.collector import TooFew, unmasked_sum
-from fedstein.federation.secure_sum.member import least_threshold
 from fedstein.federation.secure_sum.wire import (
     SEALED_BYTES,
     count_of,
