@@ -1,9 +1,10 @@
 """Several clients in one round with sites that add up: all train from the same particles, the server takes the average.
 
 The cavity makes every client's target an approximation of the same global posterior, so the moves of m clients are m
-noisy readings of one move: their mean is the move to make, whereas their sum (or the mode of the summed new sites, each
-expanded somewhere else) overshoots. With all sites at zero, in the first round, this is federated averaging. In later
-rounds the sites keep the clients together. Particles keep their order, so averages are taken particle by particle.
+noisy estimates of one move: their mean is the move to make, whereas their sum (or the mode of the summed new sites,
+each expanded somewhere else) overshoots. With all sites at zero, in the first round, this is federated averaging. In
+later rounds the sites keep the clients together. Particles keep their order, so averages are taken particle by
+particle.
 """
 
 from __future__ import annotations

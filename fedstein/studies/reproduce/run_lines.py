@@ -1,4 +1,4 @@
-"""One line a run: what the claims need of it. Lines of several sessions and machines add up in one CSV file.
+"""One line for each run, with the numbers that the claims need. One CSV file collects the lines of several machines.
 
 A run folder with its curves takes megabytes, its line 80 characters. Lines are kept in the repository
 (``experiments/orders/runs.csv``); ``fedstein reproduce --known FILE`` does not run again what has a line there, and
