@@ -1,4 +1,4 @@
-"""A private round with secure sums: everybody is asked at one point, and the server learns the sum of their releases.
+"""A private round with secure sums: all clients are asked at one point, and the server learns only a sum of releases.
 
 The sums are those of ``fedstein.privacy.shared_noise``: each client adds a share of the noise. A sum that too few
 clients have completed reveals nothing, but those who had sent their masked part have spent the budget of this visit, as

@@ -1,4 +1,4 @@
-"""What the server keeps of a private run with secure sums: of every round the noisy sums over its clients.
+"""The server's state in a private run with secure sums: the noisy sums over the clients of every round.
 
 Round t gives sum_k g_k and sum_k M_k over the clients S_t of its sum, with noise of f_t times the variance of a single
 release (``fedstein.privacy.shared_noise``). V rounds are averaged: with the notation of ``noisy_sites``,

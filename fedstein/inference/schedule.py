@@ -1,4 +1,4 @@
-"""How the step size changes over the rounds of a run: a factor on ``algorithm.step_size``."""
+"""Schedules of the step size over the rounds of a run: a factor on ``algorithm.step_size``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is passed to ``fit`` as a model, but is the object of another library: the message names the adapter."""
+"""A check for models of other libraries that are passed to ``fit`` directly; the message names the adapter to use."""
 
 from __future__ import annotations
 

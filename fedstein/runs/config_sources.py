@@ -1,4 +1,4 @@
-"""Where settings come from: a preset, a TOML file, ``--set``; and how these layers become one."""
+"""The sources of settings (a preset, a TOML file, ``--set``), and merging these layers into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the particles were during a run: ``particles.jsonl``, a line for each of about 100 rounds.
+"""The positions of the particles during a run: ``particles.jsonl``, a line for each of about 100 rounds.
 
 A line has ``round``, ``spread`` (the root of the mean variance of a coordinate over the particles) and ``sketch``: the
 particles themselves if d is at most 16, else their product with a fixed d x 16 Gaussian matrix divided by sqrt(16),

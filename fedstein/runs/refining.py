@@ -1,4 +1,4 @@
-"""After the last round: passes that make sites variational (``sites.expand = "variational"``), and a check of sites.
+"""Steps after the last round: passes that make sites variational (``sites.expand``), and a check of the sites.
 
 The results of the rounds do not change: particles, Gaussian and records stay as they were. Only the sums change after
 passes. Draws from prior and sites are then weighted by the clients' exact likelihoods: many, to quote from, after

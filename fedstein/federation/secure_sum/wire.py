@@ -1,4 +1,4 @@
-"""How the messages of a secure sum are written as arrays, and a client's state as JSON."""
+"""Writing the messages of a secure sum as arrays, and a client's state as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports and updates must look like at the server, found by tracing them, and checks of those that arrive."""
+"""The required form of reports and updates at the server, found by tracing them, and checks of those that arrive."""
 
 from __future__ import annotations
 

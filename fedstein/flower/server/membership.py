@@ -1,4 +1,4 @@
-"""Which node is which client. Clients are known by their names, because a node's id changes whenever it restarts.
+"""The assignment of nodes to clients. Clients are identified by name, because a node's id changes at every restart.
 
 Every new node gets a greeting (a request of the kind ``"hello"``) and answers with its name, its number of rows and
 their checksum.

@@ -1,7 +1,7 @@
-"""How fast messages travel, and how long a request may take before it is sent again.
+"""The measured speed of messages, and the timeout after which a request is sent again.
 
-On a slow connection a message of some megabytes takes longer than a timeout that was chosen for a fast one. To send it
-again then makes it later still. So the server measures what exchanges with each client take, and a timeout is at least
+On a slow connection a message of some megabytes takes longer than a timeout that was chosen for a fast one. Sending it
+again would delay it further. So the server measures how long exchanges with each client take, and a timeout is at least
 ``MARGIN`` times what a message of that size would take at the pace of the slowest of the last exchanges.
 """
 

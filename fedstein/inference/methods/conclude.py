@@ -1,4 +1,4 @@
-"""After the last round: particles settle on prior and sites, and full sites give a Gaussian."""
+"""The steps of a method after the last round: particles settle on prior and sites, and full sites give a Gaussian."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From finished run folders to ``reference.json`` and ``reference.safetensors`` in each.
+"""Comparing finished runs with NUTS: each folder gets ``reference.json`` and ``reference.safetensors``.
 
 NUTS samples each posterior once.
 """

@@ -1,4 +1,4 @@
-"""From the measurements to rows: for each client and round, for each round, and summarised over seeds."""
+"""Tables of the measurements: for each client and round, for each round, and summarised over seeds."""
 
 from __future__ import annotations
 
