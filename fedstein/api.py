@@ -19,6 +19,7 @@ from fedstein.errors import InputError
 from fedstein.federation import protocol
 from fedstein.files import folder_path
 from fedstein.models import MODELS, Model, ModelTraits, check_model
+from fedstein.models.checks import DENSE
 from fedstein.models.input_shapes import flat_clients
 from fedstein.models.passed import check_kind_of_model
 from fedstein.posterior import Posterior, load
@@ -120,7 +121,7 @@ def fit(
         dataset = standardised(dataset, task == "regression" and not counts)
     facts = Facts(dataset.task, dataset.classes, len(passed.rows), features=dataset.train_x.shape[1])
     if own is not None:
-        check_model(own, dataset.train_x, dataset.train_y, thorough=False)
+        check_model(own, dataset.train_x, dataset.train_y, thorough=own.dim <= DENSE)
         facts = facts._replace(traits=ModelTraits(target=own.target, whole_shard=own.whole_shard), dim=own.dim)
     config, notes = resolve(layers, facts)
     for note in notes:

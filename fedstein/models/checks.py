@@ -31,7 +31,7 @@ STEPS = (
     1e-7,
 )  # of finite differences: one must agree (kinks speak for small steps, float32 for large ones)
 RANDOM, COORDINATES = 2, 4  # directions in which the curvature is compared
-DENSE = 256  # parameters up to which the full matrix is checked
+DENSE = 256  # parameters up to which the full matrix is checked, and the curvature of every model on arrival
 SLOW = 2000  # parameters from which a diagonal of Hessian-vector products is not checked
 TOLERANCE = 1e-2
 QUICK: dict[str, str | bool] = {
@@ -115,6 +115,7 @@ class _Check:
         self.finite("init(key, n)", found.start)
         self.check_score("log_prior", found.log_prior, found.prior_score, directions)
         self.check_score("log_likelihood", found.log_likelihood, found.likelihood_score, directions)
+        self.check_dependence(found)
         self.check_labels(found)
         if self.thorough:
             self.check_curvature(found, directions)
@@ -240,6 +241,14 @@ class _Check:
             self.refuse(
                 f"the gradient of {what} by automatic differentiation does not match its finite differences "
                 f"({slope:.4g} against {found[0]:.4g} in a random direction); does it stop gradients or round theta?"
+            )
+
+    def check_dependence(self, found: _Numbers) -> None:
+        """A likelihood without a gradient anywhere near the start would leave the prior as the posterior."""
+        if np.any(self.x) and not np.any(found.likelihood_score):
+            self.refuse(
+                f"the gradient of log_likelihood is zero at the start and at {len(found.likelihood_score) - 1} points "
+                "around it, so the rows would say nothing of theta; does it use theta, or round it?"
             )
 
     def check_labels(self, found: _Numbers) -> None:

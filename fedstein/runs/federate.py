@@ -24,7 +24,8 @@ from fedstein.federation.evaluation import Evaluate
 from fedstein.federation.local import LocalEngine
 from fedstein.federation.protocol import RoundContext
 from fedstein.inference.methods import METHODS
-from fedstein.models import MODELS, Model
+from fedstein.models import MODELS, Model, check_model
+from fedstein.models.checks import DENSE
 from fedstein.privacy.guard import Guard
 from fedstein.privacy.noise import seed_secret
 from fedstein.runs.build import build_evaluation, build_model, program_in, refuse_too_large, round_context, structure_of
@@ -250,12 +251,15 @@ def prepare_run(
         The run, ready to start.
 
     Raises:
-        InputError: Parts, or rows, do not go together.
+        InputError: Parts, or rows, do not go together, or functions of a model from a plug-in do not
+            (``fedstein.models.check_model``).
     """
     model = model or build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     refuse_too_large(config, model)
     if model.target == "count":
         dataset = data.with_counts(dataset)
+    if MODELS.plugin_path(config.model.kind) is not None:
+        check_model(model, dataset.train_x, dataset.train_y, thorough=model.dim <= DENSE)
     rows = client_rows(config, dataset) if clients is None else clients
     federation = federate(config, model, rows, client_names(config, dataset), basis)
     evaluation = build_evaluation(config, federation.model, federation.engine, dataset)

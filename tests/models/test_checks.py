@@ -156,6 +156,10 @@ def test_a_declared_gaussian_passes() -> None:
             lambda: own(log_likelihood=lambda t, x, y: y * jax.lax.stop_gradient(x @ t) - jnp.exp(x @ t)),
             "gradient of log_likelihood .*does not match",
         ),
+        (
+            lambda: own(log_likelihood=lambda t, x, y: y * jnp.round(x @ t) - jnp.exp(jnp.round(x @ t))),
+            "gradient of log_likelihood is zero at the start .*round",
+        ),
         (lambda: own(sample=lambda key, t, x: 5 + sample(key, t, x)), "score does not average to zero.*sample"),
         (
             lambda: linear(predict=lambda theta, x: jnp.stack([x @ theta, jnp.zeros(len(x))], axis=1)),
