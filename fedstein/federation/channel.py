@@ -203,6 +203,10 @@ class Channel:
         reference = assigned.received if assigned is not None else NOTHING
         return self.wire.decode(kind, self._round, client, arrays, reference)
 
+    def count_unused(self, arrays: Arrays) -> None:
+        """Count a reply that nobody computes from."""
+        self.up += size_of(arrays)
+
     def moved(self, client: int, update: Arrays) -> Arrays:
         """Correct an update for the rounding of the points that the client started from.
 

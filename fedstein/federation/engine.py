@@ -7,6 +7,7 @@ engine gets it with every request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field
@@ -39,6 +40,16 @@ class Trained(NamedTuple):
     private: State
 
 
+class Assignment(NamedTuple):
+    """The input of training: the arrays sent to the client, and those that it has from the broadcast, both encoded."""
+
+    arrays: Arrays
+    cached: Arrays
+
+
+NOBODY: Mapping[int, Assignment] = MappingProxyType({})
+
+
 class Engine(Protocol):
     """How the round loop reaches clients. A reply that is missing, or None, is a client that did not answer."""
 
@@ -59,6 +70,22 @@ class Engine(Protocol):
         self, round_index: int, broadcast: Arrays, candidates: Sequence[int], sites: SiteTable
     ) -> dict[int, Arrays]:
         """Send the broadcast and collect the reports that arrive; both as they are on the wire."""
+        ...
+
+    def anticipate(self, assignments: Mapping[int, Assignment]) -> None:
+        """Let these candidates train along with their reports: what the next ``ask`` sends them besides."""
+        ...
+
+    def trained_early(self, round_index: int, sites: SiteTable) -> dict[int, Trained]:
+        """Return the answers of the clients that trained along with their reports in the last ``ask``, once.
+
+        Args:
+            round_index: The round.
+            sites: What the server has accepted so far.
+
+        Returns:
+            The answers by client; a client that did not answer is missing.
+        """
         ...
 
     def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 from fedstein.data.shard import Shard
 from fedstein.evaluation.metrics import Sums
 from fedstein.federation.client import ClientProgram, HeldOut
-from fedstein.federation.engine import ClientInfo, Trained
+from fedstein.federation.engine import NOBODY, Assignment, ClientInfo, Trained
 from fedstein.federation.site_table import SiteTable
 from fedstein.inference.natural import implausible_nodes, implausible_site
 from fedstein.inference.sites.base import Arrays, State
 from fedstein.privacy.shared_noise import SharedNoise
 
-# Clients whose rows are made before their reports are started: beside a running report NumPy takes five times as long.
+# Clients whose rows are made before their reports start, because NumPy is five times slower while a report runs.
 GROUP = 50
 
 
@@ -43,6 +43,7 @@ class LocalEngine:
             sizes: How many rows each client has, where asking a shard for it would make the shard.
         """
         self.program, self.shards, self.held = program, shards, list(held)
+        self._anticipated: Mapping[int, Assignment] = NOBODY
         sizes = [int(shard.rows) for shard in shards] if sizes is None else sizes
         self.clients = [ClientInfo(k, names[k] if names else f"client-{k}", rows) for k, rows in enumerate(sizes)]
 
@@ -61,6 +62,14 @@ class LocalEngine:
             for k, shard in shards.items():
                 reports[k] = self.program.report(round_index, k, prepared, sites.get(k), shard)
         return reports
+
+    def anticipate(self, assignments: Mapping[int, Assignment]) -> None:
+        self._anticipated = assignments
+
+    def trained_early(self, round_index: int, sites: SiteTable) -> dict[int, Trained]:
+        assignments, self._anticipated = self._anticipated, NOBODY
+        found = {k: self.train(round_index, k, *assignment, sites) for k, assignment in assignments.items()}
+        return {k: trained for k, trained in found.items() if trained is not None}
 
     def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
         """No message is saved in process; reports are computed when they are asked for."""
@@ -82,7 +91,7 @@ class LocalEngine:
         return (total or {}), list(clients), threshold
 
     def commit(self, round_index: int, clients: Sequence[int]) -> None:
-        """There is nothing to commit: clients in this process have no memory of their own."""
+        """Do nothing: clients in this process have no state of their own to commit."""
 
     def evaluate(self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable) -> dict[int, Sums]:
         return {k: self.program.evaluate(particles, self.held[k]) for k in clients}

@@ -1,10 +1,11 @@
-"""The only round loop: broadcast, report, choose, assign, update, apply. It knows no scheme or method by name."""
+"""The only round loop: broadcast, report, choose, assign, update, apply. It refers to no scheme or method by name."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +14,11 @@ from fedstein.errors import FedsteinError
 from fedstein.evaluation.metrics import no_values
 from fedstein.federation.channel import EVERYBODY, POINTS, Channel
 from fedstein.federation.client import ClientProgram
-from fedstein.federation.engine import Engine
+from fedstein.federation.engine import NOBODY, Assignment, Engine, Trained
 from fedstein.federation.evaluation import Evaluate
 from fedstein.federation.records import RoundRecord
 from fedstein.federation.site_table import SiteTable
+from fedstein.federation.speculation import likeliest, remember_indicators
 from fedstein.federation.spill_cache import SpillCache
 from fedstein.federation.together import sum_releases
 from fedstein.federation.wire_form import Origin, rounds_off
@@ -53,6 +55,7 @@ class RoundContext(NamedTuple):
     total_every: int  # rounds after which the sums of the sites are computed afresh
     budget: int = 0  # bytes of memory for sites; 0 sets no limit
     barred: frozenset[int] = frozenset()  # clients that take no part
+    speculate: int = 0  # candidates that train along with their reports
     join: bool = False  # whether the reports of the next round come with an evaluation by clients
     renew: bool = False  # whether reports that are scores renew the sites of their senders
     max_ratio: float = 0.0  # indicators are cut at this multiple of the round's median; 0 cuts none
@@ -77,6 +80,8 @@ class Asked(NamedTuple):
     reports: dict[int, Arrays]  # the reports that count
     as_sent: dict[int, Arrays]  # the reports as they travelled, where that is smaller
     row_gradients: int
+    assigned: Mapping[int, Assignment] = NOBODY  # what candidates trained from before the draw
+    early: Mapping[int, Trained] = MappingProxyType({})  # what came of it
 
 
 class TrainedRound(NamedTuple):
@@ -119,7 +124,8 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     began, round_index, channel = time.perf_counter(), state.round + 1, context.channel
     channel.begin(round_index)
     candidates = pick_candidates(context, round_index)
-    asked = ask_candidates(context, round_index, state, candidates)
+    numbers = uniforms(context.seed, CHOOSE, round_index, count=len(candidates))
+    asked = ask_candidates(context, round_index, state, candidates, numbers)
     counted, cut = (None, []) if asked.values is None else capped_at_median(asked.values, context.max_ratio)
     believed = {k: report for k, report in asked.reports.items() if k not in {candidates[i] for i in cut}}
     learn = context.scheme.learn
@@ -128,13 +134,12 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     if context.renew:
         state = renew_sites(context, round_index, state, believed, asked.as_sent)
     del believed
-    numbers = uniforms(context.seed, CHOOSE, round_index, count=len(candidates))
     drawn: Draw = context.scheme.draw(recalled, candidates, counted, numbers)
     factors = partial(factors_of, context, round_index, candidates, drawn, numbers)
     if context.method.protection is not None and context.method.protection.together is not None:
         trained = train_together(context, round_index, state, drawn.order[: context.per_round])
     else:
-        trained = train_drawn(context, round_index, state, drawn.order, factors)
+        trained = train_drawn(context, round_index, state, drawn.order, factors, asked)
         if not trained.selected:
             raise nobody_trained(round_index, trained.failed)
         context.engine.commit(round_index, trained.selected)
@@ -142,6 +147,8 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     if round_index % context.total_every == 0:
         server = {**server, **context.method.spec.site.sums.total(sites.accepted)}  # running sums would drift
     memory = context.scheme.after(recalled, trained.selected, context.seed, len(context.engine.clients))
+    if context.speculate and asked.values is not None:
+        memory = {**memory, **remember_indicators(state.memory, candidates, asked.values)}
     after = RunState(round_index, server, sites, memory)
     due = is_due(context, round_index)
     if due and context.join and round_index < context.rounds:
@@ -162,6 +169,7 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
         bytes_up=channel.up,
         row_gradients={**trained.row_gradients, "report": asked.row_gradients},
         seconds=time.perf_counter() - began,
+        speculated=list(asked.assigned) if context.speculate else None,
     )
     return after, record
 
@@ -176,7 +184,9 @@ def pick_candidates(context: RoundContext, round_index: int) -> list[int]:
     return sorted(everyone[i] for i in np.argsort(draws)[: context.pool])
 
 
-def ask_candidates(context: RoundContext, round_index: int, state: RunState, candidates: Sequence[int]) -> Asked:
+def ask_candidates(
+    context: RoundContext, round_index: int, state: RunState, candidates: Sequence[int], numbers: np.ndarray
+) -> Asked:
     """Steps 1 to 3: broadcast, collect reports, compute indicators. Reports that are not finite do not count."""
     scheme, channel = context.scheme, context.channel
     if scheme.report is None or scheme.indicators is None:
@@ -186,7 +196,14 @@ def ask_candidates(context: RoundContext, round_index: int, state: RunState, can
     joined = context.join and round_index > 1 and is_due(context, round_index - 1)
     held = {POINTS: context.method.posterior(state.server)} if joined else {}
     broadcast = channel.broadcast(context.method.broadcast(state.server, scheme.uses), candidates, held)
+    assigned = {
+        k: Assignment(*channel.assignment(k, context.method.assign(state.server, state.sites.accepted.get(k))))
+        for k in likeliest(scheme, state.memory, candidates, numbers, context.speculate)
+    }
+    if assigned:
+        context.engine.anticipate(assigned)
     replies = context.engine.ask(round_index, broadcast.wire, candidates, state.sites)
+    early = context.engine.trained_early(round_index, state.sites) if assigned else {}
     reports = {k: channel.receive("report", k, reply) for k, reply in replies.items()}
     sound = [k for k in candidates if k in reports and is_finite(reports[k])]
     found = scheme.indicators(broadcast.received, [reports[k] for k in sound]) if sound else []
@@ -194,7 +211,8 @@ def ask_candidates(context: RoundContext, round_index: int, state: RunState, can
     rows = sum(context.program.rows_reported(context.engine.clients[k].rows) for k in reports)
     work = rows * broadcast.received["particles"].shape[0]
     as_sent = replies if context.renew and rounds_off(channel.wire) else {}
-    return Asked([values.get(k) for k in candidates], {k: reports[k] for k in values}, as_sent, work)
+    found_reports = {k: reports[k] for k in values}
+    return Asked([values.get(k) for k in candidates], found_reports, as_sent, work, assigned, early)
 
 
 def is_due(context: RoundContext, round_index: int) -> bool:
@@ -286,8 +304,9 @@ def train_drawn(
     state: RunState,
     order: Sequence[int],
     factors: Callable[[Sequence[int]], dict[int, float]],
+    asked: Asked,
 ) -> TrainedRound:
-    """Steps 4 to 6: clients in drawn order until enough have trained.
+    """Steps 4 to 6: clients in drawn order until enough have trained, some of them along with their reports.
 
     In a sequential method each client starts from what the one before has handed on. In a parallel one all start alike,
     and the server applies their updates together, their steps times ``factors`` of those who trained.
@@ -300,11 +319,16 @@ def train_drawn(
     states: dict[int, State] = {}
     origins: dict[int, Origin] = {}
     work = {"train": 0, "site": 0}
+    early = dict(asked.early)
     for client in order:
         if len(selected) == context.per_round:
             break
-        assignment, cached = channel.assignment(client, method.assign(server, accepted.get(client)))
-        reply = engine.train(round_index, client, assignment, cached, state.sites)
+        reply: Trained | None
+        if client in early and (not method.sequential or not selected):
+            cached, reply = asked.assigned[client].cached, early.pop(client)
+        else:
+            assignment, cached = channel.assignment(client, method.assign(server, accepted.get(client)))
+            reply = engine.train(round_index, client, assignment, cached, state.sites)
         if reply is None:
             failed.append(client)
             continue
@@ -319,6 +343,10 @@ def train_drawn(
             server = method.apply(server, accepted, {client: channel.moved(client, update)}, scale)
         else:
             updates[client] = channel.moved(client, update)
+        for kind, amount in method.row_gradients(engine.clients[client].rows).items():
+            work[kind] += amount
+    for client, unused in early.items():
+        channel.count_unused(unused.update)
         for kind, amount in method.row_gradients(engine.clients[client].rows).items():
             work[kind] += amount
     if updates:

@@ -32,6 +32,7 @@ class RoundRecord(Mapping[str, Any]):
         bytes_up: Array bytes from clients to the server.
         row_gradients: Rows x particles differentiated to ``train``, for the ``site`` and for the ``report``.
         seconds: How long the round took.
+        speculated: The clients that trained before the draw; None where none did.
         forgotten: The client that was forgotten in this round, in a run that forgets; such a round has no faults.
         stopped: Why the run ended with this round although more were planned; None for every other round.
     """
@@ -50,6 +51,7 @@ class RoundRecord(Mapping[str, Any]):
     metrics: Values = field(default_factory=no_values)
     evaluation: Mapping[str, Any] | None = None
     row_gradients: Mapping[str, int] = field(default_factory=dict)
+    speculated: Sequence[int] | None = None
     forgotten: int | None = None
     stopped: str | None = None
 
@@ -70,6 +72,7 @@ class RoundRecord(Mapping[str, Any]):
             "bytes_up": self.bytes_up,
             "row_gradients": dict(self.row_gradients),
             "seconds": self.seconds,
+            **({"speculated": list(self.speculated)} if self.speculated is not None else {}),
             **({"forgotten": self.forgotten} if self.forgotten is not None else {}),
             **({"stopped": self.stopped} if self.stopped is not None else {}),
         }
@@ -163,6 +166,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "bytes_up": (_COUNT, _count),
     "row_gradients": ("an object of counts", lambda value: _object(value) and all(map(_count, (value or {}).values()))),
     "seconds": ("a number", _number),
+    "speculated": (f"null or {_IDS}", lambda value: value is None or _ids(value)),
     "forgotten": ("null or a client id", lambda value: value is None or _count(value)),
     "stopped": ("null or a sentence", lambda value: value is None or isinstance(value, str)),
 }

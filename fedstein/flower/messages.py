@@ -19,13 +19,15 @@ from fedstein.inference.sites.base import Arrays
 
 FORMAT = 1
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-LARGEST = 2**40  # bytes of one array: more than this is nonsense
+LARGEST = 2**40  # the most bytes of one array; a larger size is an error
 MOST_AXES = 8
 # Prefixes of arrays that come along with a request: the run's set-up, the client's own site, and this round's broadcast
 # where the client no longer holds it.
 SETUP, RESTORE, HELD = "setup/", "restore/", "held/"
-EVALUATE = "evaluate/"  # the same for what is evaluated beside a report, and for the sums in the reply
+# The same for what is evaluated beside a report and for its sums in the reply, and for training beside a report.
+EVALUATE, TRAIN = "evaluate/", "train/"
 
+BROADCAST = "broadcast"  # in the head of a request for report and training: the training uses the broadcast too
 SECURE = "secure"  # the kind of the requests of a secure sum
 
 Head = dict[str, Any]  # str, int, float and bool
@@ -95,7 +97,7 @@ def from_raw(name: str, raw: RawArray) -> np.ndarray:
         raise InvalidMessage(f"array {name!r} of {raw.dtype} {raw.shape} needs {expected} bytes, got {len(raw.data)}")
     try:
         return np.frombuffer(raw.data, dtype.newbyteorder("<")).astype(dtype).reshape(raw.shape)
-    except ValueError as error:  # no bytes, and sizes whose product is beyond NumPy
+    except ValueError as error:  # an empty array with sizes whose product NumPy cannot represent
         raise InvalidMessage(f"array {name!r} of {raw.dtype} {raw.shape} cannot be made: {error}") from None
 
 
@@ -163,7 +165,9 @@ def along(arrays: Arrays, prefix: str) -> Arrays:
 
 def main_part(arrays: Arrays) -> Arrays:
     """The arrays of a message that are the request itself: those whose names have no prefix."""
-    return {name: array for name, array in arrays.items() if not name.startswith((SETUP, RESTORE, HELD, EVALUATE))}
+    return {
+        name: array for name, array in arrays.items() if not name.startswith((SETUP, RESTORE, HELD, EVALUATE, TRAIN))
+    }
 
 
 def value(head: Head, key: str, kind: type) -> Any:

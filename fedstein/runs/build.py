@@ -263,6 +263,7 @@ def round_context(config: Config, program: ClientProgram, engine: Engine, evalua
         budget=config.engine.budget << 20,
         renew=bool(getattr(config.sites, "renew", False)),
         max_ratio=asking.max_ratio if asking else 0.0,
+        speculate=asking.speculate if asking else 0,
         barred=barred_from(config),
     )
 

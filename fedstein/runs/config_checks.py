@@ -325,6 +325,17 @@ def _check_evaluation(config: Sections) -> None:
             f"evaluate.join = true with selection.kind = {config.selection.kind!r}: it asks for no reports, so there "
             "is nothing to join; leave evaluate.join out"
         )
+    if getattr(config.selection, "speculate", 0) and config.evaluate.join:
+        raise InputError(
+            "selection.speculate with evaluate.join = true: reports that come with an evaluation come before a round "
+            "begins, when nobody may train yet; leave one of them out"
+        )
+    if getattr(config.selection, "speculate", 0) and getattr(config.sites, "renew", False):
+        raise InputError(
+            f"selection.speculate = {config.selection.speculate} with sites.renew = true: reports change the sites "  # type: ignore[attr-defined]
+            "that training starts from, so nobody can train before all reports are there; set sites.renew = false or "
+            "leave selection.speculate out"
+        )
     if (config.evaluate.where == "clients") != (config.evaluate.fraction is not None):
         raise InputError(
             f"evaluate.where = {config.evaluate.where!r} with evaluate.fraction = {config.evaluate.fraction}: expected "

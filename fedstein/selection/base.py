@@ -33,7 +33,7 @@ class Draw(NamedTuple):
 
 
 def no_memory(*_: Any) -> Memory:
-    """For schemes that remember nothing between rounds."""
+    """The ``first`` function of schemes that remember nothing between rounds."""
     return {}
 
 
@@ -93,6 +93,12 @@ class ReportingSettings(SelectionSettings):
         100.0,
         description="An indicator above this many times the median of its round (of those above zero) counts as that "
         "much, and the record of the round names it; 0 sets no limit.",
+    )
+    speculate: Count = Field(
+        0,
+        description="Candidates that train along with their reports, before the draw: those that would be drawn with "
+        "the reports of earlier rounds. If one of them is drawn, the round needs no further message. The work of the "
+        "others is counted and dropped. Results are the same. Not if reports renew sites.",
     )
     max_probability: Share = Field(1.0, description="The largest probability that one client can have.")
 

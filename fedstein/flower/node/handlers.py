@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Callable
 from functools import lru_cache
 
-import jax.numpy as jnp
 import numpy as np
 
 from fedstein import data
@@ -20,9 +19,9 @@ from fedstein.errors import FedsteinError
 from fedstein.federation.channel import POINTS
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.secure_sum.member import Member
-from fedstein.federation.wire_form import Origin, compact
 from fedstein.federation.wire_form import expand as expand_site
 from fedstein.flower.messages import (
+    BROADCAST,
     EVALUATE,
     FORMAT,
     HELD,
@@ -33,6 +32,7 @@ from fedstein.flower.messages import (
     REFUSED,
     RESTORE,
     SETUP,
+    TRAIN,
     Envelope,
     Head,
     InvalidMessage,
@@ -42,8 +42,9 @@ from fedstein.flower.messages import (
     main_part,
     value,
 )
+from fedstein.flower.node.answers import evaluated, plain, trained
 from fedstein.flower.node.columns import columns
-from fedstein.flower.node.policy import check_request, messages_of, refuse_small
+from fedstein.flower.node.policy import check_request, messages_of
 from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected, release_share
 from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
 from fedstein.flower.node.secure import answer_phase
@@ -258,6 +259,11 @@ def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     shard = program.shard(rows.share.x, rows.share.y)
     prepared = program.prepare(number, received)
     report = plain(program.report(number, store.client, prepared, state, shard))
+    if "train" in request.head:
+        cached = received if value(request.head, "train", str) == BROADCAST else {}
+        with store.locked():
+            receipt, update = trained(program, rows, store, number, state, along(request.arrays, TRAIN), cached)
+        return {"receipt": receipt}, {**report, **{TRAIN + name: array for name, array in update.items()}}
     if not request.head.get("evaluate"):
         return {}, report
     if "evaluate" not in messages_of(config):
@@ -278,16 +284,7 @@ def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
             if before is None:
                 raise Missing(NEEDS_HELD)
             cached = before
-        asked, pending = digest({**cached, **assignment}), store.pending()
-        if pending and (pending.round, pending.asked) == (number, asked):
-            return {"receipt": pending.receipt}, pending.update
-        shard = program.shard(rows.share.x, rows.share.y)
-        update, private = program.train(number, store.client, assignment, cached, state, shard)
-        sent = plain(update)
-        receipt, after = digest(sent), program.state_after(number, store.client, sent, private, assignment, cached)
-        origin = Origin(store.client, number, sent, cached)
-        stored = compact(program.wire, origin, plain(after), program.method.shared)
-        store.write_pending(Kept(number, receipt, asked, stored, sent))
+        receipt, sent = trained(program, rows, store, number, state, assignment, cached)
     return {"receipt": receipt}, sent
 
 
@@ -297,15 +294,6 @@ def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Array
     with store.locked():
         program, rows = prepare(request, config, node, store)
     return {}, evaluated(program, rows, node, main_part(request.arrays))
-
-
-def evaluated(program: ClientProgram, rows: Rows, node: Node, received: Arrays) -> Arrays:
-    """The sums over this node's held-out rows from which the server computes the metrics of received particles."""
-    refuse_small(node.policy, len(rows.share.held_x), "rows that are held out for evaluation")
-    if set(received) != {POINTS} or received[POINTS] is None:
-        raise InvalidMessage(f"expected particles to evaluate, got {sorted(received)}")
-    held = program.held_out(rows.share.held_x, rows.share.held_y)
-    return plain(program.evaluate(jnp.asarray(received[POINTS]), held))
 
 
 def for_passes(request: Envelope, config: Config, node: Node, what: str) -> tuple[ClientProgram, Rows, Arrays]:
@@ -364,10 +352,6 @@ def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]
         return release_share(program, program.shard(rows.share.x, rows.share.y), asked, member)
 
     return {}, answer_phase(request, store, compute)
-
-
-def plain(arrays: Arrays) -> Arrays:
-    return {name: np.asarray(array) for name, array in arrays.items()}
 
 
 SUMMANDS = {"scale": scale, "sums": sums, "evaluate": evaluate}  # what the server only adds up

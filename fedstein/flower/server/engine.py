@@ -17,12 +17,14 @@ from fedstein.evaluation.metrics import Sums, implausible_sums, no_sums, sum_sha
 from fedstein.evaluation.metrics.base import add
 from fedstein.federation.channel import POINTS, not_held, placed
 from fedstein.federation.client import ClientProgram
-from fedstein.federation.engine import ClientInfo, Trained
+from fedstein.federation.engine import NOBODY, Assignment, ClientInfo, Trained
 from fedstein.federation.secure_sum.collector import TooFew
 from fedstein.federation.site_table import SiteTable
 from fedstein.federation.together import release_shapes, threshold_of
 from fedstein.flower.messages import (
+    BROADCAST,
     EVALUATE,
+    TRAIN,
     InvalidMessage,
     Shapes,
     along,
@@ -65,6 +67,8 @@ class FlowerEngine:
         self._broadcast: tuple[Arrays, str] | None = None
         self._announced: tuple[int, Arrays, list[int]] | None = None
         self._early: tuple[int, str, dict[int, Arrays]] = (0, "", {})  # round, digest of the broadcast, reports
+        self._anticipated: Mapping[int, Assignment] = NOBODY
+        self._speculated: dict[int, tuple[Any, Arrays]] = {}  # receipt and update of those that trained early
         self._faults: dict[int, dict[str, list[int]]] = {}  # by round
         first = program.first_state
         self._template = {name: first[name] for name in program.method.shared}
@@ -86,22 +90,71 @@ class FlowerEngine:
     ) -> dict[int, Arrays]:
         self.requests.sites = sites
         self._broadcast = (broadcast, digest(broadcast))
-        (number, known, early), self._early = self._early, (0, "", {})
+        (number, known, reports), self._early = self._early, (0, "", {})
         if (number, known) != (round_index, self._broadcast[1]):
-            early = {}
-        found = self.requests.request(
+            reports = {}
+        early, self._anticipated = self._anticipated, NOBODY
+        others = [client for client in candidates if client not in reports and client not in early]
+        check, form = self._report_check(round_index), self._report_form.on_wire
+        timeout, need_one = self.requests.settings.report_timeout, not reports
+        found, both = self.requests.exchange(
+            Exchange("ask", round_index, others, broadcast, form, timeout, need_one=need_one, check=check),
+            self._speculative(round_index, broadcast, early, check, need_one=not others),
+        )
+        for each in (found, both):
+            self._count(round_index, each)
+            reports = reports | {client: main_part(reply.arrays) for client, reply in each.replies.items()}
+        self._speculated = {client: (r.head["receipt"], along(r.arrays, TRAIN)) for client, r in both.replies.items()}
+        return {client: placed(reports[client]) for client in candidates if client in reports}
+
+    def _speculative(
+        self,
+        round_index: int,
+        broadcast: Arrays,
+        early: Mapping[int, Assignment],
+        check: ClientCheck,
+        need_one: bool,
+    ) -> Exchange:
+        """Ask for reports and training in one message, of clients that are not drawn yet.
+
+        Args:
+            round_index: The round.
+            broadcast: Its broadcast as it travels.
+            early: What each of the clients trains from.
+            check: What is wrong with a report.
+            need_one: Whether nobody else is asked for a report.
+
+        Returns:
+            The request.
+        """
+        update_check = partial(undecodable, self.program.wire, "update", round_index, self._update_form)
+
+        def check_both(client: int, arrays: Arrays) -> str:
+            return check(client, main_part(arrays)) or update_check(client, along(arrays, TRAIN))
+
+        form = {TRAIN + name: shape for name, shape in self._update_form.on_wire.items()}
+        uses = BROADCAST if any(each.cached for each in early.values()) else ""
+        return Exchange(
             "ask",
             round_index,
-            [client for client in candidates if client not in early],
+            list(early),
             broadcast,
-            self._report_form.on_wire,
-            self.requests.settings.report_timeout,
-            need_one=not early,
-            check=self._report_check(round_index),
+            {**self._report_form.on_wire, **form},
+            self.requests.settings.train_timeout,
+            need_one=need_one,
+            check=check_both,
+            own={client: {TRAIN + name: a for name, a in each.arrays.items()} for client, each in early.items()},
+            extra={"train": uses},
         )
-        self._count(round_index, found)
-        reports = {**early, **{client: reply.arrays for client, reply in found.replies.items()}}
-        return {client: placed(reports[client]) for client in candidates if client in reports}
+
+    def anticipate(self, assignments: Mapping[int, Assignment]) -> None:
+        self._anticipated = assignments
+
+    def trained_early(self, round_index: int, sites: SiteTable) -> dict[int, Trained]:
+        found, self._speculated = self._speculated, {}
+        sound = {k: (receipt, update) for k, (receipt, update) in found.items() if receipt == digest(update)}
+        self._receipts |= {client: receipt for client, (receipt, _) in sound.items()}
+        return {client: Trained(placed(update), {}) for client, (_, update) in sound.items()}
 
     def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
         self._announced = (round_index, broadcast, list(candidates))

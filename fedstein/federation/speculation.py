@@ -1,0 +1,53 @@
+"""Which candidates train along with their reports, before the draw is made (``selection.speculate``).
+
+The random numbers of a draw come from the seed, so they are known before the reports are. A draw with the indicators of
+earlier rounds and this round's random numbers is the draw itself wherever indicators have hardly changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedstein.selection.base import Memory, Scheme
+
+INDICATORS = "indicators"  # the entry of a run's memory that holds the last indicator of each client
+
+
+def likeliest(scheme: Scheme, memory: Memory, candidates: Sequence[int], numbers: np.ndarray, count: int) -> list[int]:
+    """Guess who will be drawn, from the last indicators; a client that was never asked counts as the median one.
+
+    Args:
+        scheme: The scheme that draws.
+        memory: The memory of the run.
+        candidates: The clients that may be selected.
+        numbers: The random numbers of this round's draw.
+        count: How many clients to name.
+
+    Returns:
+        At most that many candidates, the likeliest first.
+    """
+    if not count:
+        return []
+    known = memory.get(INDICATORS, {})
+    typical = float(np.median(list(known.values()))) if known else 1.0
+    guessed = [known.get(str(client), typical) for client in candidates]
+    return scheme.draw(memory, candidates, guessed, numbers).order[:count]
+
+
+def remember_indicators(memory: Memory, candidates: Sequence[int], values: Sequence[float | None]) -> dict[str, Any]:
+    """Return the entry of the memory that ``likeliest`` reads.
+
+    Args:
+        memory: The memory of the run before this round.
+        candidates: The clients that were asked.
+        values: Their indicators; None where no report counts.
+
+    Returns:
+        The last indicator of every client that was ever asked, by its id.
+    """
+    known: Mapping[str, float] = memory.get(INDICATORS, {})
+    new = {str(k): float(value) for k, value in zip(candidates, values, strict=True) if value is not None}
+    return {INDICATORS: {**known, **new}}
