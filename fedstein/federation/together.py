@@ -48,7 +48,7 @@ def release_shapes(program: ClientProgram) -> dict[str, tuple[tuple[int, ...], s
 
 
 class Summed(NamedTuple):
-    """What came of a round: the server's new state, the clients in the sum, and the rows that they differentiated."""
+    """The result of a round: the server's new state, the clients in the sum, and the rows that they differentiated."""
 
     server: Arrays
     inside: list[int]

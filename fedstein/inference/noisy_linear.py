@@ -37,7 +37,7 @@ SMALLEST_SHARE = 0.05  # of the sum of squares' noise: the smallest residual sum
 
 
 class LinearSums(NamedTuple):
-    """What clients have released together, and the variances of its noise."""
+    """The sum of the clients' releases, and the variances of its noise."""
 
     gradient: np.ndarray  # g
     squares: float  # s

@@ -1,4 +1,4 @@
-"""A check of a model on arrival: shapes, scores and curvature at a few rows and one start, in float64.
+"""A check of a user's model: shapes, scores and curvature at a few rows and one initial particle, in float64.
 
 The scores are compared with finite differences of the log-likelihood and of the log-prior. The curvature is compared
 with finite differences of the score. Where it is a Fisher information, both sides of Bartlett's identities are taken
@@ -6,7 +6,7 @@ over the very labels that the curvature uses (``models.fisher.expected_labels``)
 
     E_y[score] = 0,    E_y[score score'] = -E_y[d score / d theta],
 
-so a likelihood that is not the declared one, or a ``predict`` or ``sample`` that belongs to another, is found out.
+so the check finds a likelihood that is not the declared one, and a ``predict`` or ``sample`` of another likelihood.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedstein.models.base import Blocks, Model, cut, join
 from fedstein.models.fisher import diagonal_fisher, expected_labels, full_fisher, uses_observed_rows
 
 ROWS = 8  # looked at
-DRAWS = 64  # of a model's own sampler, for each row
+DRAWS = 64  # the draws of a model's own sampler for each row
 STEPS = (
     1e-5,
     1e-3,
@@ -36,7 +36,7 @@ SLOW = 2000  # parameters from which a diagonal of Hessian-vector products is no
 TOLERANCE = 1e-2
 QUICK: dict[str, str | bool] = {
     "xla_backend_optimization_level": "0"
-}  # the program runs once: compiling it is all the time it takes
+}  # the program runs once, so that compilation takes nearly all the time
 DRAWN = 3.0  # the factor by which averages over draws may differ
 
 
@@ -45,7 +45,7 @@ def check_model(model: Model, x: np.ndarray, y: np.ndarray, *, thorough: bool = 
 
     Args:
         model: The model.
-        x: Rows as a dataset has them, before ``model.prepare``; a few of them are used.
+        x: Rows in the form of a dataset, before ``model.prepare``; a few of them are used.
         y: Their targets.
         thorough: Whether the curvature is compared with finite differences of the score, which takes most of the time.
 
@@ -78,7 +78,7 @@ def _check_targets(model: Model, y: np.ndarray) -> None:
 
 
 class _Numbers(NamedTuple):
-    """What one compiled program works out, at the start and at displaced particles (leading axis: particles)."""
+    """The results of one compiled program, at the start and at displaced particles (leading axis: particles)."""
 
     start: Any
     log_prior: Any
@@ -88,7 +88,7 @@ class _Numbers(NamedTuple):
     at_labels: Any  # the log-likelihood of each label that the curvature asks for, at the start
     labels: Any
     expected_score: Any  # the likelihood score, averaged over those labels
-    diagonal: Any  # None where it is too expensive
+    diagonal: Any  # None if it is too expensive
     full: Any
 
 

@@ -1,4 +1,4 @@
-"""A dataset becomes clients with their rows, and a config a run that is ready to start."""
+"""Dividing a dataset among clients, and preparing a run from a config."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Rows = tuple[np.ndarray, np.ndarray]  # x and y
 class Federation(NamedTuple):
     """Clients with their rows, and what they compute."""
 
-    model: Model  # as the clients use it: with rotated inputs where there is a basis
+    model: Model  # the model that clients use: its inputs are rotated if there is a basis
     program: ClientProgram
     engine: Engine
     basis: Rotation | None
@@ -89,7 +89,7 @@ def load_dataset(raw: Mapping[str, Any]) -> data.Dataset:
 
 
 def task_of_model(raw: Mapping[str, Any]) -> str | None:
-    """The task of the model that a raw or resolved config names; None where it names none."""
+    """The task of the model that a raw or resolved config names; None if it names none."""
     section = raw.get("model")
     kind = section.get("kind") if isinstance(section, Mapping) else None
     return MODELS[kind].task if isinstance(kind, str) and kind in MODELS else None
@@ -108,7 +108,7 @@ def facts_of(dataset: data.Dataset) -> Facts:
 
 
 def was_passed(config: Config) -> bool:
-    """Whether the rows of a run were passed to ``fedstein.fit`` and come from no dataset."""
+    """Tell whether the rows of a run were passed to ``fedstein.fit`` and do not come from a dataset."""
     return config.data.name == "file" and config.data.path is None
 
 
@@ -141,7 +141,7 @@ def client_rows(config: Config, dataset: data.Dataset) -> Sequence[Rows]:
 
 
 def client_names(config: Config, dataset: data.Dataset) -> Sequence[str] | None:
-    """What the data itself calls its clients, where they are its own."""
+    """Return the names that the data gives its clients, if it names them."""
     return given_names(dataset, config.partition, config.seed)
 
 
@@ -183,7 +183,7 @@ def federate(
 
 
 def refuse_nothing_held(config: Config, shares: Sequence[Share]) -> None:
-    """Somebody must have rows to evaluate on."""
+    """Refuse evaluation by the clients if no client has held-out rows."""
     if config.evaluate.where == "clients" and not any(len(share.held_x) for share in shares):
         raise InputError(
             "evaluate.where = 'clients' needs a client with two rows or more, and every client has one; set it to "
@@ -192,7 +192,7 @@ def refuse_nothing_held(config: Config, shares: Sequence[Share]) -> None:
 
 
 def refuse_no_inputs(model: Model) -> None:
-    """``eigen`` rotates inputs; a model must have a layer that multiplies them."""
+    """Refuse ``eigen`` sites, which rotate the inputs, for a model without a layer that multiplies the inputs."""
     if model.input_block is None:
         raise InputError(
             f"sites.structure = 'eigen' needs a layer that multiplies the inputs, and model {model.name!r} has "
@@ -227,7 +227,7 @@ def serve(
 
 
 def bytes_of(shard: Shard) -> int:
-    """What a shard takes on the device."""
+    """Return the bytes of a shard on the device."""
     return int(shard.x.nbytes) + int(shard.y.nbytes)
 
 
@@ -238,7 +238,7 @@ def prepare_run(
     clients: Sequence[Rows] | None = None,
     model: Model | None = None,
 ) -> PreparedRun:
-    """Everything in process.
+    """Prepare a run in which this process plays every client.
 
     Args:
         config: The config of the run.

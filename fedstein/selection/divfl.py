@@ -66,7 +66,7 @@ def distances(gradients: np.ndarray) -> np.ndarray:
 
 
 def facility_order(distance: np.ndarray) -> list[int]:
-    """Everybody in the order in which the greedy search adds them to S; of equals the one with the lower number.
+    """Return the clients in the order in which the greedy search adds them to S; ties go to the lower number.
 
     Args:
         distance: The distances, K x K.
