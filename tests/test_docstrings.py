@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,13 @@ def test_public_functions_have_args_returns_and_raises() -> None:
     assert len(functions) > 100
     found = {name: missing(function) for name, function in functions.items()}
     assert {name: what for name, what in found.items() if what} == {}
+
+
+RIDDLES = re.compile(r'^ *"""(?:What|Who|Why|Of|Nobody|Somebody|Everybody) .*', re.MULTILINE)
+
+
+def test_docstrings_name_their_subject() -> None:
+    """A docstring says what a thing is or does; one that opens with a question word makes the reader guess."""
+    assert RIDDLES.findall('    """What came of it."""') != []
+    paths = sorted((ROOT / "fedstein").rglob("*.py"))
+    assert [f"{path.name}: {line}" for path in paths for line in RIDDLES.findall(path.read_text())] == []
