@@ -53,6 +53,10 @@ PASSES = Passes()
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
 PRIVATE = "the clients of a private run are not asked for their likelihoods"
+NARROW = (  # experiments/privacy has the coverage that was measured
+    f"{PRIVATE}, and rows with Gaussian features stand for theirs: the intervals are too narrow for features that are "
+    "far from Gaussian, such as columns that are 1 in few rows"
+)
 ROBUST = "sites were bounded because clients may lie, so their likelihoods cannot be trusted either"
 LARGEST_CHECKED = 40  # parameters that NUTS moves, which takes long, to check sites without passes
 UNCHECKED = (
@@ -101,7 +105,7 @@ def refine_conclusion(
     if found.sums is None:
         return Refinement(found)
     if config.privacy.on:
-        return Refinement(found, None, {"refused": PRIVATE})
+        return Refinement(found, None, {"refused": PRIVATE if config.model.kind == "linear" else NARROW})
     if config.robust.kind != "none":
         return Refinement(found, None, {"refused": ROBUST})
     clients = Clients(config, engine, state)

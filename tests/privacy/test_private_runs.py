@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fedstein
 from fedstein.cli.app import app
 from fedstein.errors import InputError
 from fedstein.inference.grid_moments import grid_gaussian
@@ -103,6 +104,9 @@ def test_a_run_repeats_itself_spends_its_budget_and_is_audited(finished: Path, t
     runner.start(prepared(), tmp_path / "again", silent)
     for name in ("posterior.safetensors", "sums.safetensors"):
         assert (finished / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    assert "intervals are too narrow for features that are far from Gaussian" in " ".join(
+        fedstein.load(finished).doubts
+    )
     lines = audit(finished)
     assert [line["ledger"] for line in lines] == [f"ledger/client-{k}.jsonl" for k in range(3)]
     for line in lines:
