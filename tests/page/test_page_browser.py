@@ -139,6 +139,12 @@ def test_compare_filter_and_choose_by_keyboard(made_up, new_page, serve, tmp_pat
     until(page, "document.querySelector('#view-curves .chart').getAttribute('aria-label').includes('bytes sent')")
     assert drawn_charts(page) >= 8
     assert serious_findings(page) == []
+    heat = page.locator("#view-heat .chart")
+    heat.scroll_into_view_if_needed()
+    drawn = "echarts.getInstanceByDom(document.querySelector('#view-heat .chart'))"
+    corner, cell = heat.bounding_box(), page.evaluate(f"{drawn}.convertToPixel({{ gridIndex: 0 }}, [6, 2])")
+    page.mouse.move(corner["x"] + cell[0], corner["y"] + cell[1])
+    until(page, "document.querySelector('#view-heat .chart').innerText.includes('client 2, round 7')")
 
     page.reload()
     until(page, "document.getElementById('heading').textContent === '3 runs compared'")

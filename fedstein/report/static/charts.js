@@ -166,14 +166,29 @@
 
   const heatHeight = (view) => Math.min(760, Math.max(200, view.clients.length * (view.clients.length > 60 ? 6 : 14) + 90));
 
-  function heatOption(view) {
-    const style = look(), probability = colouring === "probability" && view.probability !== null;
-    const source = probability ? view.probability : view.picks, cells = [], dots = [];
-    let most = 0;
+  /* The cells as one picture. A series of type heatmap would paint twelve thousand of them in slices, and never end on a busy machine. */
+  function painted(source, most, shades, width, height) {
+    const small = document.createElement("canvas"), large = document.createElement("canvas"), scale = devicePixelRatio || 1;
+    [small.width, small.height, large.width, large.height] = [source[0].length, source.length, Math.ceil(scale * width), Math.ceil(scale * height)];
+    const ramp = Array.from({ length: 256 }, (_, k) => window.echarts.color.parse(window.echarts.color.lerp(k / 255, shades)));
+    const pixels = small.getContext("2d").createImageData(small.width, small.height);
     source.forEach((row, r) => row.forEach((value, c) => {
-      if (value === null || (!probability && value === 0)) return;
-      most = Math.max(most, value); cells.push([c, r, value]);
+      if (value !== null) pixels.data.set([...ramp[Math.round(255 * value / most)].slice(0, 3), 255], 4 * (r * small.width + c));
     }));
+    small.getContext("2d").putImageData(pixels, 0, 0);
+    const to = large.getContext("2d");
+    to.imageSmoothingEnabled = false;
+    to.drawImage(small, 0, 0, large.width, large.height);
+    return large;
+  }
+  /* The column and the row of the heat map under the mouse. */
+  function cellAt(node) { return window.echarts.getInstanceByDom(node).convertFromPixel({ gridIndex: 0 }, node.mouse); }
+
+  function heatOption(view, node) {
+    const style = look(), probability = colouring === "probability" && view.probability !== null;
+    const source = (probability ? view.probability : view.picks).map((row) => row.map((value) => probability || value ? value : null)), dots = [];
+    const most = source.reduce((a, row) => row.reduce((b, value) => Math.max(b, value || 0), a), 0);
+    const shades = dark() ? ["#1f2a36", "#1d5c8a", "#3ea4d8", "#f2f6c3"] : ["#eef3f8", "#9cc7e4", "#2b7fb8", "#08306b"];
     if (probability && view.each === 1) view.picks.forEach((row, r) => row.forEach((value, c) => { if (value) dots.push([c, r, value]); }));
     const names = view.rounds.map(([a, b]) => a === b ? String(a) : `${a}–${b}`);
     const room = Math.max(3, Math.floor((root.clientWidth - 160) / 48)), every = niceStep(view.rounds.length / room);
@@ -181,8 +196,10 @@
     const labelled = (index) => view.each > 1 ? index % every === 0 : view.rounds[index][0] % every === 0 || (index === 0 && every <= 5);
     return Object.assign({}, still, { textStyle: style.text,
       grid: { left: 8, right: 14, top: 40, bottom: 32, containLabel: true },
-      tooltip: Object.assign({ formatter: (p) => {
-        const [c, r] = p.value, law = view.probability === null ? "" : `<br>probability ${number(view.probability[r][c], 3)}`;
+      tooltip: Object.assign({ formatter: () => {
+        const [c, r] = cellAt(node);
+        if (!view.picks[r] || view.picks[r][c] === undefined) return "";
+        const law = view.probability === null ? "" : `<br>probability ${number(view.probability[r][c], 3)}`;
         return `${escaped(view.clients[r])}, round${view.each > 1 ? "s" : ""} ${names[c]}${law}<br>picked ${view.picks[r][c]} time${view.picks[r][c] === 1 ? "" : "s"}`;
       } }, style.tooltip),
       xAxis: style.axis({ type: "category", data: view.rounds.map(([a]) => String(a)), name: "Round", splitLine: { show: false },
@@ -190,8 +207,9 @@
       yAxis: style.axis({ type: "category", data: view.clients, inverse: true, splitLine: { show: false }, axisLabel: { fontSize: 11, width: 110, overflow: "truncate", interval: (index) => index % everyClient === 0 } }),
       visualMap: { seriesIndex: 0, min: 0, max: most || 1, calculable: false, orient: "horizontal", right: 8, top: 0, itemHeight: 90, itemWidth: 10, precision: probability ? 3 : 0,
         textStyle: { color: style.ink }, text: [number(most, 3), `${probability ? "probability" : "picks"} 0`],
-        inRange: { color: dark() ? ["#1f2a36", "#1d5c8a", "#3ea4d8", "#f2f6c3"] : ["#eef3f8", "#9cc7e4", "#2b7fb8", "#08306b"] } },
-      series: [{ type: "heatmap", data: cells, progressive: 0, emphasis: { disabled: true } },
+        inRange: { color: shades } },
+      series: [{ type: "custom", data: [[0, 0, 0]], clip: true, emphasis: { disabled: true },
+        renderItem: ({ coordSys: { x, y, width, height } }) => ({ type: "image", style: { image: painted(source, most || 1, shades, width, height), x, y, width, height } }) },
         { type: "scatter", data: dots, symbolSize: 6, itemStyle: { color: "#d55e00", borderColor: style.card, borderWidth: 1 }, silent: true }] });
   }
 

@@ -70,7 +70,7 @@
     $("heading").textContent = !known.length ? (runs.size ? "No run is chosen" : ready ? "No runs yet" : "Loading …") : known.length === 1 ? known[0] : `${known.length} runs compared`;
     document.title = `${known.length === 1 ? known[0] : known.length ? known.length + " runs" : "runs"} – Fedstein`;
     $("lead").textContent = !known.length ? (runs.size ? "Choose runs in the list to see and compare them." : ready ? "Start one, for instance with: fedstein run. It appears here by itself." : "") :
-      known.length === 1 ? (() => { const entry = runs.get(known[0]); return `${[entry.about, entry.seed === null ? "" : `seed ${entry.seed}`].filter(Boolean).join(", ")}: ${entry.state}, ${about(entry)}`; })() : "";
+      known.length === 1 ? (() => { const entry = runs.get(known[0]); const words = [entry.about, entry.seed === null ? "" : `seed ${entry.seed}`].filter(Boolean).join(", "); return `${words ? words + ": " : ""}${entry.state}, ${about(entry)}`; })() : "";
     return known;
   }
   function say(text) { $("error").hidden = !text; if ($("error").textContent !== text) $("error").textContent = text; }

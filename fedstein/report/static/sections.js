@@ -19,7 +19,7 @@
     if (!sections.has(id)) {
       const heading = h("h3", { id: id + "-title", text: title });
       const controls = h("div", { class: "controls" }), body = h("div", { class: "views-body" }), caption = h("figcaption", { class: "small" });
-      const numbers = h("details", { class: "numbers" }, h("summary", { text: "Numbers" }));
+      const numbers = h("details", { class: "numbers" }, h("summary", { text: "Numbers", "aria-label": `Numbers: ${title}` }));
       const node = h("figure", { class: "card view", id, "aria-labelledby": id + "-title" }, heading, controls, body, caption, numbers);
       numbers.addEventListener("toggle", () => fill(sections.get(id)));
       sections.set(id, { node, heading, controls, body, caption, numbers, charts: new Map(), table: null });
@@ -194,7 +194,13 @@
     radios(entry, "colouring", "Colour", { probability: "selection probability", picks: "picks" }, S.colouring, (value) => { S.colouring = value; heat(); });
     show(entry, view, () => {
       entry.controls.hidden = view.probability === null;
-      draw(chartIn(entry, "heat", F.heatHeight(view), ""), `Heat map of ${view.clients.length} clients by ${view.rounds.length} columns of rounds: selection probability and picks.`, () => O.heatOption(run().heat_map));
+      const node = chartIn(entry, "heat", F.heatHeight(view), "");
+      if (!node.mouse) {
+        node.mouse = [0, 0];
+        const follow = (event) => { const box = node.getBoundingClientRect(); node.mouse = [event.clientX - box.left, event.clientY - box.top]; };
+        node.addEventListener("mousemove", follow, true);  // before the chart itself sees the event
+      }
+      draw(node, `Heat map of ${view.clients.length} clients by ${view.rounds.length} columns of rounds: selection probability and picks.`, () => O.heatOption(run().heat_map, node));
       entry.caption.textContent = [view.each > 1 ? `Each column is the mean of ${view.each} rounds.` : view.probability ? "Orange dots: picked." : "", view.probability && view.probability.some((row) => row.includes(null)) ? "Empty cells: the client was no candidate." : "", `Equal shares would be ${number(view.fair, 3)}.`, ...view.notes].filter(Boolean).join(" ");
       setTable(entry, () => table(["Client", "Mean probability", "Picks"], view.clients.map((name, r) => {
         const law = view.probability ? view.probability[r].filter((v) => v !== null) : [];
