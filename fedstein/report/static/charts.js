@@ -205,7 +205,7 @@
       xAxis: style.axis({ type: "category", data: view.rounds.map(([a]) => String(a)), name: "Round", splitLine: { show: false },
         axisTick: { alignWithLabel: true, interval: labelled, lineStyle: { color: style.muted } }, axisLabel: { interval: labelled, hideOverlap: true } }),
       yAxis: style.axis({ type: "category", data: view.clients, inverse: true, splitLine: { show: false }, axisLabel: { fontSize: 11, width: 110, overflow: "truncate", interval: (index) => index % everyClient === 0 } }),
-      visualMap: { seriesIndex: 0, min: 0, max: most || 1, calculable: false, orient: "horizontal", right: 8, top: 0, itemHeight: 90, itemWidth: 10, precision: probability ? 3 : 0,
+      visualMap: { seriesIndex: 0, min: 0, max: most || 1, calculable: false, hoverLink: false, orient: "horizontal", right: 8, top: 0, itemHeight: 90, itemWidth: 10, precision: probability ? 3 : 0,
         textStyle: { color: style.ink }, text: [number(most, 3), `${probability ? "probability" : "picks"} 0`],
         inRange: { color: shades } },
       series: [{ type: "custom", data: [[0, 0, 0]], clip: true, emphasis: { disabled: true },
