@@ -16,8 +16,8 @@ from fedstein.runs.particle_track import FILE as TRACK
 
 POLL, SCAN = 0.08, 1.0  # seconds between looks at unfinished runs, and between searches of the folder
 
-# What the list says of a run that cannot be read.
-NOTHING = {
+# The entry in the list of a run that cannot be read.
+NOTHING: dict[str, Any] = {
     "seed": None,
     "state": DAMAGED,
     "round": 0,
