@@ -27,6 +27,7 @@ from fedstein.progress import show_progress
 from fedstein.runs import runner
 from fedstein.runs.build import conclude
 from fedstein.runs.callbacks import check_callbacks, check_on_round, notified
+from fedstein.runs.client_names import barred_names, with_barred
 from fedstein.runs.config import Config, Layer, merge, resolve, unknown
 from fedstein.runs.config_sources import combine
 from fedstein.runs.defaults import Facts
@@ -100,6 +101,8 @@ def fit(
         flat = {**flat, "evaluate__patience": early_stopping}
     precision = np.dtype(jnp.result_type(float))
     check_kind_of_model(model)
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InputError(f"settings: expected a dict of sections, got {settings!r}")
     check_callbacks(callbacks)
     check_on_round(on_round)
     if out is not None:
@@ -123,7 +126,7 @@ def fit(
     if own is not None:
         check_model(own, dataset.train_x, dataset.train_y, thorough=own.dim <= DENSE)
         facts = facts._replace(traits=ModelTraits(target=own.target, whole_shard=own.whole_shard), dim=own.dim)
-    config, notes = resolve(layers, facts)
+    config, notes = resolve(with_barred(layers, passed.names) if barred_names(layers) else layers, facts)
     for note in notes:
         warnings.warn(note, stacklevel=2)
     if config.evaluate.where == "clients" and test is not None:

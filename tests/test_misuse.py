@@ -33,6 +33,11 @@ def fit_of(model: Any) -> Any:
     return fedstein.fit(model, [(X, Y)] * 2, rounds=1)
 
 
+def fit_frame(selection__barred: Any = None, **columns: Any) -> Any:
+    options = {} if selection__barred is None else {"selection__barred": selection__barred}
+    return fit(FRAME.assign(**columns), client="site", target="y", **options)
+
+
 PASSED: dict[str, tuple[Callable[[], Any], str]] = {
     "masked cells": (lambda: fit([(MASKED, Y)] * 2), r"client 0: x: expected a value in every cell, got \d+ masked"),
     "masked labels": (lambda: fit([(X, np.ma.masked_array(Y, mask=Y > 0))] * 2), r"client 0: y: expected a value"),
@@ -45,6 +50,13 @@ PASSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a NumPyro function": (lambda: fit_of(lambda x, y=None: None), r"got <lambda>; pass .*numpyro"),
     "a network": (lambda: fit_of(NETWORK), r"got MLP; pass fedstein\.models\.from_equinox\("),
     "a class": (lambda: fit_of(dict), "got dict; pass an object, not a class"),
+    "settings": (lambda: fit([(X, Y)] * 2, settings=[1]), r"settings: expected a dict of sections, got \[1\]"),
+    "a callback": (lambda: fit([(X, Y)] * 2, callbacks=3), "callbacks: expected a list of callbacks, got int"),
+    "a class of callbacks": (lambda: fit([(X, Y)] * 2, callbacks=[fedstein.Callback]), "the class Callback; call it"),
+    "arrays in cells": (lambda: fit_frame(a=[X[0]] * 40), "column 'a', got ndarray in row 0; make a column of each"),
+    "lists in cells": (lambda: fit_frame(a=[[1, 2]] * 40), "column 'a', got list in row 0"),
+    "times": (lambda: fit_frame(a=["08:30", "09:30"] * 20), "'a', got a date .'08:30'"),
+    "barred": (lambda: fit_frame(selection__barred=["east"]), r"no client east: expected .* north \(0\), south"),
     "a number as a folder": (lambda: fit([(X, Y)] * 2, out=3), "expected the path of a folder, .* got 3"),
     "load": (lambda: fedstein.load(3), "expected the path of a folder"),  # type: ignore[arg-type]
     "resume": (lambda: fedstein.resume(None), "expected the path of a folder"),  # type: ignore[arg-type]
@@ -107,3 +119,29 @@ def test_a_posterior_refuses_it_in_a_sentence(fitted: Any, call: Callable[[Any],
 def test_an_estimator_refuses_it_as_scikit_learn_does(options: dict[str, Any], clients: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         FederatedClassifier(rounds=1, **options).fit(X, Y, clients=clients)
+
+
+def test_a_client_is_barred_by_its_name() -> None:
+    posterior = fedstein.fit("blr", FRAME, client="site", target="y", rounds=2, selection__barred=["north"])
+    assert [record["selected"] for record in posterior.rounds] == [[1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "said"),
+    [
+        (["1_001", "1_002"], {}, None),  # codes, not the numbers 1001 and 1002
+        (["3 Jan 2024", "May 5, 2024"], {}, "got a date .'3 Jan 2024'"),
+        (["", ""], {}, "expected a value in column 'a'"),
+        (["", ""], {"missing": "mean"}, "column 'a' has no value in any row; leave it out"),
+        (["u", "v"], {"labels": [0, "0", 1]}, "data.labels to list every label once"),
+    ],
+)
+def test_cells_of_a_file(tmp_path: Path, column: list[str], options: dict[str, Any], said: str | None) -> None:
+    file = tmp_path / "patients.csv"
+    FRAME[["a", "b", "y"]].assign(a=column * 20).to_csv(file, index=False)
+    if said is None:
+        names = load("file", path=str(file), **options).feature_names
+        assert names == ("a=1_001", "a=1_002", "b")
+    else:
+        with pytest.raises(InputError, match=said):
+            load("file", path=str(file), **options)

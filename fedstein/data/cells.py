@@ -9,7 +9,10 @@ import numpy as np
 LARGEST = 1e30  # larger numbers are rejected, because float32 arithmetic on them overflows
 MISSING = frozenset(("", "na", "n/a", "nan", "<na>", "nat", "null", "?"))
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})"
-_DATE = re.compile(_DAY + r"([T ]\d{1,2}:\d{2}.*)?")
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_NAMED = rf"(\d{{1,2}}\.?[ -]{_MONTH},?[ -]\d{{4}}|{_MONTH} \d{{1,2}},? \d{{4}})"
+_TIME = r"\d{2}:[0-5]\d(:[0-5]\d.*)?"  # 1:10 is a ratio
+_DATE = re.compile(rf"({_DAY}|{_NAMED})([T ]\d{{1,2}}:\d{{2}}.*)?|{_TIME}", re.IGNORECASE)
 _COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -24,9 +27,9 @@ def is_number(value: str) -> bool:
 
 
 def as_number(value: str) -> float:
-    """Return the number in a cell; NaN if there is none."""
+    """Return the number in a cell; NaN if there is none. Python's 1_000 is no number in a file."""
     try:
-        return float(value)
+        return float(value) if "_" not in value else float("nan")
     except ValueError:
         return float("nan")
 
@@ -42,7 +45,7 @@ def is_integer(value: str) -> bool:
 
 
 def is_date(value: str) -> bool:
-    """Tell whether a cell holds a date, with or without a time: 2024-05-31, 31.5.2024, 2024/05/31 12:00."""
+    """Tell whether a cell holds a date or a time: 2024-05-31, 31.5.2024, 31 May 2024, 2024/05/31 12:00, 12:30."""
     return _DATE.fullmatch(value.strip()) is not None
 
 

@@ -288,7 +288,7 @@ def refuse_identifiers(
     for name, each in counts.items():
         present = each.rows - each.missing
         whole = each.texts > 0 or each.integers == present
-        if each.different and whole and each.most >= LEAST_ROWS and name not in (*named, *categories):
+        if present and each.different and whole and each.most >= LEAST_ROWS and name not in (*named, *categories):
             what = "text" if each.texts else "an integer"
             raise InputError(
                 f"{where}{': ' * bool(where)}column {name!r} has {what} that is different in every row, like a row "

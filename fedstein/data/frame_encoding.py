@@ -88,8 +88,28 @@ def frame_table(frame: Any, names: Sequence[str], others: Sequence[str], options
         if values.dtype.kind in "biuf":
             columns[name] = values
         else:
+            refuse_nested(values, name, where)
             columns[name] = ["" if no_value(value) else str(value) for value in values.tolist()]
     return Table(where, columns, "", (), None, len(frame), categorical=frozenset(categorical))
+
+
+def refuse_nested(values: np.ndarray, name: str, where: str) -> None:
+    """Refuse cells that hold several values, such as lists, arrays or dicts.
+
+    Args:
+        values: The cells of the column.
+        name: The column.
+        where: What messages call the DataFrame.
+
+    Raises:
+        InputError: There is such a cell. The message names the column, the row and the type.
+    """
+    for row, value in enumerate(values.tolist()):
+        if hasattr(value, "__len__") and not isinstance(value, (str, bytes)):
+            raise InputError(
+                f"{where}: expected a number or text in column {name!r}, got {type(value).__name__} in row {row}; make "
+                "a column of each of its values, or leave the column out"
+            )
 
 
 def is_categorical(frame: Any, name: str) -> bool:

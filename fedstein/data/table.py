@@ -263,9 +263,12 @@ def read_numbers(values: Column) -> np.ndarray:
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values.astype(np.float64)
     try:
-        return np.array(values, np.float64)
+        found = np.array(values, np.float64)
     except ValueError:
+        found = None
+    if found is None or any("_" in str(value) for value in values):  # NumPy reads 1_000 as Python does
         return np.array([as_number(str(value)) for value in values])
+    return found
 
 
 def refuse_odd_numbers(values: Column, bad: np.ndarray, table: Table, column: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedstein.data.cells import normalised_label
 from fedstein.data.column_counts import add_counts, count_columns, refuse_missing, refuse_mixtures
 from fedstein.data.dataset import Dataset, fixed_split, validate
 from fedstein.data.encoding import LEAST_ROWS, Encoding, choose_encoding, known_categories, refuse_identifiers
@@ -200,6 +201,8 @@ def _targets(
         return (), np.concatenate([numbers(table.targets, table, table.target_name) for table in tables])
     if given:
         known = tuple(str(label) for label in given)
+        if len({normalised_label(label) for label in known}) < len(known):
+            raise InputError(f"expected data.labels to list every label once, got {list(given)}; remove the repetition")
         remedy = "correct the label, remove the row, or add the label to data.labels"
         return known, np.concatenate([known_targets(table, known, remedy) for table in tables])
     found = [labels_of(table) for table in tables]

@@ -104,9 +104,13 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         callbacks: The objects.
 
     Raises:
-        InputError: One lacks a method; the message names it.
+        InputError: One lacks a method, which the message names, or they are no list of objects.
     """
+    if not isinstance(callbacks, (list, tuple)):
+        raise InputError(f"callbacks: expected a list of callbacks, got {type(callbacks).__name__}")
     for callback in callbacks:
+        if isinstance(callback, type):
+            raise InputError(f"callbacks: expected an object, got the class {callback.__name__}; call it first")
         missing = [name for name in METHODS if not callable(getattr(callback, name, None))]
         if missing:
             raise InputError(
