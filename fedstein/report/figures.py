@@ -150,6 +150,8 @@ def cost(summary: Summary) -> Figure | None:
         if wide:
             ax.set_xscale("log")
             ax.xaxis.set_major_formatter("{x:g}")
+        else:
+            ax.set_xlim(left=0)  # the first round may take longer than the others together
         ax.set_xlabel(name + (", log scale" if wide else ""))
     axes[0].set_title(NAMES[summary.metric])
     style.legend(fig, [s.group.label for s in summary.groups], band=any(len(s.group.runs) > 1 for s in summary.groups))
