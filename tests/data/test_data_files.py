@@ -91,7 +91,7 @@ def test_separate_test_file(tmp_path: Path) -> None:
     assert raw(got, got.test_x).tolist() == [[5, 6]]
     with pytest.raises(InputError, match=r"labels \(no, yes\) in column 'y', got 'maybe' on line 2; .*training file"):
         data.load("file", path=train, test_path=write(tmp_path, "a,b,y\n1,2,maybe\n", "odd.csv"))
-    with pytest.raises(InputError, match="missing: b"):
+    with pytest.raises(InputError, match="the columns b, which are missing"):
         data.load("file", path=train, test_path=write(tmp_path, "a,y\n1,no\n", "short.csv"))
     with pytest.raises(InputError, match="expected a column 'y'"):
         data.load("file", path=train, test_path=write(tmp_path, "a,b\n1,2\n", "bare.csv"))
@@ -193,7 +193,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
 def test_load_features_picks_columns_by_name(tmp_path: Path) -> None:
     path = write(tmp_path, "id,b,a\nrow1,2,1\nrow2,4,3\n")
     assert data.load_features(path, ["a", "b"]).tolist() == [[1, 2], [3, 4]]
-    with pytest.raises(InputError, match="missing: c, d; add them"):
+    with pytest.raises(InputError, match="the columns c, d, which are missing; add them"):
         data.load_features(path, ["a", "c", "d"])
     with pytest.raises(InputError, match="column 'id', got 'row1' on line 2"):
         data.load_features(path, ["id"])
@@ -204,5 +204,5 @@ def test_load_features_from_npz(tmp_path: Path) -> None:
     assert data.load_features(npz(tmp_path, x=x), ["p", "q"]).tolist() == x.tolist()
     named = npz(tmp_path, x=x, feature_names=np.array(["q", "p"]))
     assert data.load_features(named, ["p"]).tolist() == x[:, 1:].tolist()
-    with pytest.raises(InputError, match="missing: r"):
+    with pytest.raises(InputError, match="the columns r"):
         data.load_features(named, ["r", "p"])
