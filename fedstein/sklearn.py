@@ -7,6 +7,7 @@ it through pipelines and searches. Without it there is one client.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -88,7 +89,9 @@ class FederatedEstimator(BaseEstimator):
     def _predict(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=FLOATS, reset=False)
-        return np.asarray(checked(self.posterior_.predict, X, using=self.using), np.float64)
+        with warnings.catch_warnings():  # scikit-learn has compared the names of the columns
+            warnings.filterwarnings("ignore", "x is an array, whose columns are taken by position", UserWarning)
+            return np.asarray(checked(self.posterior_.predict, X, using=self.using), np.float64)
 
 
 class FederatedClassifier(ClassifierMixin, FederatedEstimator):

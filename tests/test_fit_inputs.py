@@ -77,6 +77,8 @@ def test_a_posterior_of_frames_refuses_other_columns(plain):
         posterior.predict(rows[["age"]])
     with pytest.raises(fedstein.InputError, match="got also weight; drop them"):
         posterior.predict(rows.assign(weight=1.0))
+    with pytest.warns(UserWarning, match="taken by position, but .* have names: age, dose; pass a DataFrame"):
+        posterior.predict(rows[["age", "dose"]].to_numpy(np.float32))
     with pytest.raises(fedstein.InputError, match="columns have no names"):
         plain.predict(rows[["age", "dose"]])
 
