@@ -195,7 +195,7 @@ def test_the_command_prints_names_and_says_what_it_used(folder: Path, capsys: py
     assert "worst fractal dimension" in shown
     assert "log xi" in shown
     assert "one standard deviation of its feature" in shown
-    assert "from NUTS draws from the prior times the sites; not to be trusted:\nThe sites are not the" in shown
+    assert "from NUTS draws from the prior times the sites; not to be trusted:\nThe sites do not match" in shown
     assert "The sites were expanded at the particles." in shown
     assert (folder / "draws.json").exists()
     assert command("summary", folder, "--posterior", "everything") == 2

@@ -21,6 +21,7 @@ STORED = json.loads((Path(__file__).parent / "resolved_configs.json").read_text(
 LATER = {
     *(f"channel.{key}" for key in ("codec", "assignment", "broadcast", "packing", "report", "update")),
     "algorithm.kernel",
+    "evaluate.join",
     "evaluate.metrics",
     "evaluate.temperature",
     "model.label_noise",
@@ -29,6 +30,7 @@ LATER = {
     "partition.flip",
     "partition.order",
     "selection.projection",
+    "selection.speculate",
     "sites.expand",
 }
 

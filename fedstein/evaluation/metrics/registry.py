@@ -34,6 +34,7 @@ RESERVED = frozenset(
         "bytes_down",
         "bytes_up",
         "row_gradients",
+        "speculated",
         "seconds",
         "forgotten",
         "stopped",
