@@ -14,8 +14,8 @@ from fedstein.flower.launch.processes import EXEC
 
 pytestmark = pytest.mark.slow
 EVERY = 2  # rounds between two kills
-CALM = 6  # rounds after the last kill, over which memory and disk are compared
-KILLS = ("node", "executor", "link", "server", "executor", "node", "link")
+CALM = 4  # rounds after the last kill, over which memory and disk are compared
+KILLS = ("node", "executor", "link", "server", "executor")
 
 
 def strike(scene: Scene, what: str, chance: random.Random, raw: dict) -> None:
