@@ -356,7 +356,7 @@ class PosteriorTools:
         if is_frame(x):  # others are scaled in float64, so that large numbers keep their differences
             wide = np.float64 if self.scaling is not None and not passed else precision
             x = features_of(x, self.columns, "x", wide, extra=True)
-        elif passed and self.columns.features not in ((), tuple(f"x{i}" for i in range(np.shape(x)[-1]))):
+        elif passed and self.columns.features not in ((), tuple(f"x{i}" for i in range(len(self.columns.features)))):
             warnings.warn(
                 "x is an array, whose columns are taken by position, but the rows that the run was given have names: "
                 f"{', '.join(self.columns.features)}; pass a DataFrame with these columns",
