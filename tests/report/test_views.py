@@ -101,6 +101,18 @@ def test_selection_views_count_what_the_rounds_say(make_run) -> None:
     assert max(reports["median"]) == pytest.approx(np.median(recent, axis=0).max(), rel=1e-4)
 
 
+def test_the_last_clients_may_never_be_candidates(make_run) -> None:
+    """As if they were barred: their rows of the heat map are there and empty."""
+    folder = with_law(make_run("a"), clients=28)
+    lines = [{**line, "candidates": 28, "candidate_ids": list(range(28))} for line in lines_of(folder)]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run,) = views([folder], posterior=False)["runs"]
+    heat = run["heat_map"]
+    assert len(heat["probability"]) == len(heat["clients"]) == 30
+    assert all(value is None for row in heat["probability"][28:] for value in row)
+    assert any(value is not None for row in heat["probability"][:28] for value in row)
+
+
 def test_a_scheme_without_a_law_says_so(make_run) -> None:
     run = views(make_run("a", {"selection.kind": "round_robin"}), posterior=False)["runs"][0]
     assert run["heat_map"]["probability"] is None

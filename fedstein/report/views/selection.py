@@ -32,6 +32,8 @@ def heat_map(run: FollowedRun) -> dict[str, Any]:
     picks = np.zeros((len(names), groups), np.int64)
     np.add.at(picks, (table.picks[:, 1], table.picks[:, 0] // size), 1)
     law = table.matrix("probabilities")
+    if law is not None:  # clients after the last candidate have no column
+        law = np.pad(law, ((0, 0), (0, max(0, len(names) - law.shape[1]))), constant_values=np.nan)
     means = None if law is None else bucketed(law.T, size, "mean")
     shown = np.arange(len(names))
     notes = []
