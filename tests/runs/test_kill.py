@@ -42,20 +42,22 @@ def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, rounds: int)
     "choice",
     [
         ("selection.kind=ksd",),
+        ("selection.kind=hip",),
+        ("selection.kind=round_robin",),
         ("sites.kind=particles", "selection.kind=hip"),
         ("sites.kind=curvature", "sites.structure=eigen", "selection.kind=hip"),
     ],
     ids=" ".join,
 )
 def test_a_killed_run_resumes_bit_for_bit(choice, tmp_path):
-    settings = (*choice, "rounds=40")
+    settings = (*choice, "rounds=60")
     subprocess.run(command(*run_arguments(tmp_path / "whole", *settings)), check=True, timeout=300)
     process = subprocess.Popen(command(*run_arguments(tmp_path / "cut", *settings)))
     wait_for_rounds(process, tmp_path / "cut", 21)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     killed_at = len((tmp_path / "cut" / "rounds.jsonl").read_bytes().splitlines())
-    assert killed_at < 40, "the kill came before the end"
+    assert killed_at < 60, "the kill came before the end"
     assert not (tmp_path / "cut" / "summary.json").exists()
     resumed = subprocess.run(
         command("resume", tmp_path / "cut"), check=True, timeout=300, capture_output=True, text=True
@@ -85,15 +87,15 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(number, tmp_path):
 
 @pytest.mark.slow
 def test_killed_again_and_again_at_any_moment_it_still_ends_the_same(tmp_path):
-    settings = ("selection.kind=ksd", "rounds=150", "checkpoint.every=1")
+    settings = ("selection.kind=ksd", "rounds=400", "checkpoint.every=1")
     subprocess.run(command(*run_arguments(tmp_path / "whole", *settings)), check=True, timeout=300)
     out, kills, at_the_end, draw = tmp_path / "cut", 0, 0, random.Random(7)
     arguments = command(*run_arguments(out, *settings))
     while not (out / "summary.json").exists():
         process = subprocess.Popen(arguments, stderr=subprocess.PIPE)
         seen = (out / "rounds.jsonl").read_bytes().count(b"\n") if (out / "rounds.jsonl").exists() else 0
-        target = min(seen + draw.randint(1, 60), 150)
-        at_the_end += target == 150
+        target = min(seen + draw.randint(1, 90), 400)
+        at_the_end += target == 400
         if at_the_end > 2:  # twice it may be killed between its last round and its summary; now it may end
             assert process.wait(timeout=300) == 0, process.stderr.read()
         else:
