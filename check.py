@@ -47,7 +47,7 @@ def main() -> None:
     variables = {
         "NPROC": "1",
         "JAX_COMPILATION_CACHE_DIR": str(ENVIRONMENT / "jax-cache"),  # many tests start processes with equal programs
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # small programs too: 14% less processor time in all
         "PYTHONDONTWRITEBYTECODE": "",  # else every process of every test would compile every module again
     }
     call(
