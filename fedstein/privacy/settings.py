@@ -31,8 +31,8 @@ class PrivacySettings(Settings):
     delta: Annotated[float, Field(gt=0, lt=0.1)] = Field(1e-5, description="delta of each client's whole run.")
     sums: Literal["plain", "secure"] = Field(
         "plain",
-        description="How the server gets sums over clients (scaling, moments of the inputs, evaluation) on Flower: "
-        "each client's own, or masked so that it sees nothing but the sum over at least three clients.",
+        description="How the server gets sums over clients (categories, scaling, moments of the inputs, evaluation) on "
+        "Flower: each client's own, or masked so that it sees nothing but the sum over at least three clients.",
     )
     colluding: Count | None = Field(
         None,

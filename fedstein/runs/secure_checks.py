@@ -7,13 +7,15 @@ from fedstein.errors import InputError
 from fedstein.federation.secure_sum import LEAST
 from fedstein.runs.schema import Sections
 
-SUMMED = ("scale", "sums", "evaluate", "train")  # requests whose replies the server only adds up
+SUMMED = ("columns", "scale", "sums", "evaluate", "train")  # requests whose replies the server only adds up
 
 
 def summed_by(config: Sections) -> tuple[str, ...]:
     """The requests of a run on Flower whose replies the server only adds up."""
+    given = config.data
     asked = {
-        "scale": config.data.name == "nodes" and bool(config.data.standardize),
+        "columns": given.name == "nodes" and is_open(given.categories, given.missing, given.fill),
+        "scale": given.name == "nodes" and bool(given.standardize),
         "sums": getattr(config.sites, "structure", "") == "eigen",
         "evaluate": config.evaluate.where == "clients",
         "train": config.privacy.on and sums_are_secure(config),
@@ -43,16 +45,12 @@ def check_sums(config: Sections) -> None:
             f"{said} needs engine.kind = 'flower', got {config.engine.kind!r}: in one process there is nobody to hide "
             "sums from; leave it out"
         )
-    if given.name == "nodes" and is_open(given.categories, given.missing, given.fill):
-        raise InputError(
-            f"{said} sends no names and counts of categories: write data.categories with every name ({{}} if no column "
-            "has categories) and, with data.missing, data.fill"
-        )
     clients = config.partition.clients - len(config.selection.barred or ())
     if clients < LEAST:
         raise InputError(f"{said} needs at least {LEAST} clients, got {clients}: with fewer a sum shows its parts")
-    if not summed_by(config):
+    found = given.name == "nodes" and bool(given.categories or given.fill)  # perhaps by a secure sum before this one
+    if not summed_by(config) and not found:
         raise InputError(
-            f"{said} has no use here: nothing of this run is a sum over clients (data.standardize on nodes, "
-            "sites.structure = 'eigen', evaluate.where = 'clients'); leave it out"
+            f"{said} has no use here: nothing of this run is a sum over clients (categories and data.standardize on "
+            "nodes, sites.structure = 'eigen', evaluate.where = 'clients'); leave it out"
         )

@@ -16,12 +16,17 @@ from flower_runs import Fleet, events, in_process, lines
 from own_files import SITES, node_of, own, raw
 
 from fedstein.errors import InputError
+from fedstein.federation.secure_sum.collector import TooFew
+from fedstein.federation.secure_sum.wire import PHASES
 from fedstein.flower.launch.appdir import flatten, write_app
 from fedstein.flower.launch.processes import Fleet as RealFleet
 from fedstein.flower.messages import Envelope, InvalidMessage
 from fedstein.flower.node import rows
+from fedstein.flower.node.columns import column_sums
 from fedstein.flower.records import from_record
-from fedstein.flower.server.columns import read_counts
+from fedstein.flower.server.columns import find_columns, read_counts
+from fedstein.flower.server.events import Events
+from fedstein.flower.server.transport import GridTransport
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 
@@ -105,6 +110,71 @@ def test_text_is_a_category_without_a_word(fleet: Fleet, tmp_path: Path) -> None
     fleet.run(raw(data=given, rounds=2), tmp_path / "listed")
     assert "columns" not in asked(fleet), "where lists are given nobody is asked"
     assert lines(tmp_path / "listed") == lines(tmp_path / "run")
+
+
+class Lost:
+    """Clients that are not reached from one phase of the second sum on."""
+
+    def __init__(self, fleet: Fleet, clients: set[int], phase: str):
+        self.sums, self.clients, self.phase, self.heads = set[str](), clients, phase, list[dict[str, Any]]()
+        fleet.grid.before, fleet.grid.meddle = self.reached, self.seen
+
+    def reached(self, request: Any) -> bool:
+        head = from_record(request.content).head
+        if "phase" not in head:
+            return True
+        self.sums.add(head["session"])
+        gone = len(self.sums) > 1 and PHASES.index(head["phase"]) >= PHASES.index(self.phase)
+        return not (gone and head["client"] in self.clients)
+
+    def seen(self, request: Any, reply: Any) -> Any:
+        self.heads.append(dict(from_record(reply.content).head))
+        return reply
+
+
+def found_by(fleet: Fleet, tmp_path: Path, log: Events, secure: bool) -> dict[str, Any]:
+    about = {"features": ["age", "sex", "ward", "dose"], "target": "ill", "labels": [0, 1], "missing": "mean"}
+    given = raw(data={**about, "categories": ["ward"]}, partition={"clients": 4})
+    given |= {"privacy": {"sums": "secure"}} if secure else {}
+    given["engine"] = {**given["engine"], "kind": "flower", "on_missing": "proceed", "report_timeout": 0.3}
+    fleet.grid.nodes.clear()
+    for number, name in enumerate((*SITES, "clinic-d")):
+        path = mixed_file(tmp_path / f"{name}.csv", number)
+        fleet.grid.nodes[300 + number] = node_of(name, path, tmp_path, COLUMNS_OF_ALL_KINDS)
+    config, _ = resolve(given, Facts("classification", 2))
+    return find_columns(GridTransport(fleet.grid, log), config, log, "r1").keys
+
+
+@pytest.mark.slow
+def test_a_secure_sum_of_counts_finds_what_plain_counts_find(fleet: Fleet, tmp_path: Path) -> None:
+    """No client's names or counts are in any reply; a client that drops out leaves what the others have."""
+    log = Events(lambda line: None)
+    plain = found_by(fleet, tmp_path, log, secure=False)
+    lost = Lost(fleet, set(), "keys")
+    secure = found_by(fleet, tmp_path, log, secure=True)
+    assert secure["categories"] == plain["categories"] == {"sex": ["f", "m"], "ward": ["1", "2", "3", "4", "5"]}
+    assert secure["fill"].keys() == plain["fill"].keys()
+    assert secure["fill"]["dose"] == pytest.approx(plain["fill"]["dose"], rel=1e-13)
+    assert not [head for head in lost.heads if "columns" in head]
+    assert len(lost.sums) == 2
+    lost = Lost(fleet, {3}, "masked")
+    without = found_by(fleet, tmp_path, log, secure=True)
+    assert without["categories"] == {"sex": ["f", "m"], "ward": ["1", "2", "3", "4"]}
+    assert json.loads(log.early[-1])["without"] == ["clinic-d"]
+    Lost(fleet, {2, 3}, "shares")
+    with pytest.raises(TooFew, match="nothing was revealed"):
+        found_by(fleet, tmp_path, log, secure=True)
+
+
+def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
+    node = rows.read_node(node_of("a", mixed_file(tmp_path / "a.csv", 0), tmp_path, ("age", "sex")))
+    about = {"features": ["age", "sex"], "target": "ill", "labels": [0, 1]}
+    config, _ = resolve(
+        raw(data=about, engine={"kind": "flower"}, privacy={"sums": "secure"}), Facts("classification", 2)
+    )
+    for wrong in (np.array([1, 0]), np.array([2]), np.array([-1]), np.array([0.0])):
+        with pytest.raises(InvalidMessage, match="the places of columns"):
+            column_sums(Envelope({"run": "r1"}, {"places": wrong}), config, node)
 
 
 def test_a_run_on_numbers_goes_on_and_is_asked_once(fleet: Fleet, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_numbers_that_do_not_fit_are_refused_by_the_node(tmp_path: Path, on_miss
 @pytest.mark.slow
 def test_a_run_over_files_is_the_one_with_plain_sums(fleet: Fleet, tmp_path: Path) -> None:
     own(fleet, tmp_path)
-    given = raw(rounds=2, **CLOSED)
+    given = raw(rounds=2)
     fleet.run(given, tmp_path / "plain")
     fleet.grid.sent.clear()
     fleet.run({**given, **SECURE}, tmp_path / "secure")
@@ -197,8 +197,8 @@ def test_a_run_over_files_is_the_one_with_plain_sums(fleet: Fleet, tmp_path: Pat
     assert {entry["rows"] for entry in each["clients"]} == {None}, "nobody's own sums are known"
     said = [entry for entry in events(tmp_path / "secure") if entry["event"] == "secure sum"]
     kinds_of_sums = [entry["kind"] for entry in said]
-    assert kinds_of_sums[:2] == ["scale", "scale"]
-    assert set(kinds_of_sums[2:]) == {"evaluate"}
+    assert kinds_of_sums[:3] == ["columns", "scale", "scale"]
+    assert set(kinds_of_sums[3:]) == {"evaluate"}
 
 
 @pytest.mark.slow
@@ -237,7 +237,6 @@ def test_an_evaluation_below_the_threshold_is_left_out_and_the_run_goes_on(fleet
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: own_config(**SECURE), "sends no names and counts of categories"),
         (lambda: own_config(**SECURE, **CLOSED, partition={"clients": 2}), "at least 3 clients, got 2"),
         (lambda: config_of(settings(BLR, **SECURE)), "has no use here"),
     ],

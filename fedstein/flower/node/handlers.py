@@ -43,7 +43,7 @@ from fedstein.flower.messages import (
     value,
 )
 from fedstein.flower.node.answers import evaluated, plain, trained
-from fedstein.flower.node.columns import columns
+from fedstein.flower.node.columns import column_sums, columns
 from fedstein.flower.node.policy import check_request, messages_of
 from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected, release_share
 from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
@@ -120,7 +120,7 @@ def answer(request: Envelope, node: Node) -> tuple[Head, Arrays]:
     config = read_config(value(head, "config", str), node.plugins)
     if node.policy is not None:
         check_request(node.policy, kind, config)
-    if sums_are_secure(config) and kind in (*SUMMANDS, "columns"):
+    if sums_are_secure(config) and kind in SUMMANDS:
         raise InvalidMessage(f"the run's config has privacy.sums = 'secure': {kind!r} is not sent as it is")
     refuse_unprotected(kind, config, node)
     use_device(config.engine.device)
@@ -336,7 +336,7 @@ def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Answer one phase of a secure sum of what ``scale``, ``sums``, ``evaluate`` or a private ``train`` would send."""
+    """Answer one phase of a secure sum of what a plain request of ``SUMMANDS`` or a private ``train`` would send."""
     of = value(request.head, "of", str)
     if not sums_are_secure(config) or of not in summed_by(config):
         raise InvalidMessage(f"the run's config asks for no secure sum of {of!r:.40}")
@@ -354,7 +354,7 @@ def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]
     return {}, answer_phase(request, store, compute)
 
 
-SUMMANDS = {"scale": scale, "sums": sums, "evaluate": evaluate}  # what the server only adds up
+SUMMANDS = {"columns": column_sums, "scale": scale, "sums": sums, "evaluate": evaluate}  # what the server only adds up
 HANDLERS: dict[str, Callable[[Envelope, Config, Node], tuple[Head, Arrays]]] = {
     "hello": hello,
     "columns": columns,

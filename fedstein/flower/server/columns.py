@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedstein.data.column_counts import ColumnCounts, add_counts, refuse_mixtures
 from fedstein.data.encoding import choose_encoding, known_categories
+from fedstein.data.name_sketch import table_shape
+from fedstein.data.summed_counts import columns_with_names, first_shapes, total_counts
 from fedstein.errors import FedsteinError
 from fedstein.federation.engine import FlowerEngineSettings
-from fedstein.flower.messages import Envelope, InvalidMessage, value
+from fedstein.flower.messages import Envelope, InvalidMessage, Shapes, value
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.membership import Membership, lifetime
 from fedstein.flower.server.requests import Requests
+from fedstein.flower.server.secure_sums import secure_total
 from fedstein.flower.server.transport import Transport
 from fedstein.runs.config import Config
+from fedstein.runs.secure_checks import sums_are_secure
 
 MOST_NAMES = 10_000  # the most categories of one column; a longer list from a node is rejected
 Counts = dict[str, ColumnCounts]
@@ -32,7 +38,7 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
     """Ask every node what its columns hold, and decide how they are coded.
 
     The nodes send the names of categories with their counts, the number of missing values, and sums of numbers; no
-    rows. All clients are asked, so that no category is unknown later.
+    rows. All clients are asked, so that no category is unknown later. With secure sums the server sees only the totals.
 
     Args:
         transport: How nodes are reached.
@@ -52,20 +58,19 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
     membership.gather(settings.start_timeout, settings.on_missing == "wait")
     requests = Requests(transport, membership, settings, run, text, events)
     clients = [info.id for info in membership.infos if info.rows and info.id not in (config.selection.barred or ())]
-    found = requests.request("columns", 0, clients, {}, {}, settings.report_timeout, need_one=True)
-    if lost := [client for client in clients if client not in found.replies]:
-        names = ", ".join(membership.infos[client].name for client in lost)
-        reasons = [str(found.missing.get(client) or found.rejected.get(client)) for client in lost]
-        raise FedsteinError(f"no counts of columns came from {names}: {reasons[0]}; start the run again")
-    parts = [read_counts(found.replies[client], given.features or []) for client in clients]
-    events.note("columns", clients=len(parts))
-    by_name = {membership.infos[client].name: every for client, (every, _) in zip(clients, parts, strict=True)}
-    refuse_mixtures(by_name, known_categories(given.categories), "the nodes' files")
+    known = known_categories(given.categories)
+    if sums_are_secure(config):
+        every, training, inside = secure_counts(requests, config, clients, known)
+        without = [membership.infos[client].name for client in clients if client not in inside]
+        events.note("columns", clients=len(inside), without=without)
+    else:
+        every, training = plain_counts(requests, config, clients, known)
+        events.note("columns", clients=len(clients))
     encoding = choose_encoding(
-        add_counts([every for every, _ in parts]),
-        training=add_counts([training for _, training in parts]),
+        every,
+        training=training,
         named=given.features or (),
-        categories=known_categories(given.categories),
+        categories=known,
         missing=given.missing,
         coding=given.coding,
         where="the nodes' files",
@@ -74,6 +79,67 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
     if given.missing is not None:
         keys["fill"] = encoding.fills
     return Found(keys, sum(info.rows > 0 for info in membership.infos))
+
+
+def secure_counts(
+    requests: Requests, config: Config, clients: Sequence[int], known: Mapping[str, Sequence[str]]
+) -> tuple[Counts, Counts, list[int]]:
+    """The counts over all clients by two secure sums: numbers of every column, then names of those that have some.
+
+    A client that drops out is left out, and is not asked for again: two sums that differ by one client would show its
+    own counts.
+
+    Args:
+        requests: How clients are asked.
+        config: The config of the run.
+        clients: The clients to ask.
+        known: What ``known_categories`` gives.
+
+    Returns:
+        The counts over all rows and over the rows to train on, and the clients that are in the last sum.
+
+    Raises:
+        FedsteinError: Too few clients stayed, a column is text here and numbers there, or names cannot be read.
+    """
+    names, run = list(config.data.features or ()), requests.run
+    total, first = secure_total(requests, "columns", 0, clients, {}, first_shapes(len(names)))
+    places = columns_with_names(total, names, known, config.data.missing == "mode")
+    table, inside = None, first
+    if places:
+        form: Shapes = {"names": (table_shape(len(places)), "float64")}
+        asked = {"places": np.array(places, np.int64)}
+        found, inside = secure_total(requests, "columns", 0, first, asked, form)
+        table = found["names"]
+    return *total_counts(total, names, table, run, fewer=len(inside) < len(first)), inside
+
+
+def plain_counts(
+    requests: Requests, config: Config, clients: Sequence[int], known: Mapping[str, Sequence[str]]
+) -> tuple[Counts, Counts]:
+    """The counts over all clients, added up from each client's own.
+
+    Args:
+        requests: How clients are asked.
+        config: The config of the run.
+        clients: The clients to ask.
+        known: What ``known_categories`` gives.
+
+    Returns:
+        The counts over all rows and over the rows to train on.
+
+    Raises:
+        FedsteinError: A client did not answer, or a column is text here and numbers there.
+    """
+    membership, given = requests.membership, config.data
+    found = requests.request("columns", 0, clients, {}, {}, requests.settings.report_timeout, need_one=True)
+    if lost := [client for client in clients if client not in found.replies]:
+        names = ", ".join(membership.infos[client].name for client in lost)
+        reasons = [str(found.missing.get(client) or found.rejected.get(client)) for client in lost]
+        raise FedsteinError(f"no counts of columns came from {names}: {reasons[0]}; start the run again")
+    parts = [read_counts(found.replies[client], given.features or []) for client in clients]
+    by_name = {membership.infos[client].name: every for client, (every, _) in zip(clients, parts, strict=True)}
+    refuse_mixtures(by_name, known, "the nodes' files")
+    return add_counts([every for every, _ in parts]), add_counts([training for _, training in parts])
 
 
 def read_counts(reply: Envelope, features: list[str]) -> tuple[Counts, Counts]:
