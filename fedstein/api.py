@@ -216,7 +216,7 @@ def play_in_memory(run: PreparedRun, on_round: OnRound) -> tuple[Posterior, dict
     """
     config, context, engine = run.config, run.context, run.engine
     last, records = protocol.first(context), []
-    for state, record in protocol.play(context, last):
+    for state, record in protocol.run_rounds(context, last):
         records.append(record)
         if state.round < config.rounds and (reason := stop_reason(config.evaluate.patience, records)):
             records[-1] = record = replace(record, stopped=reason)
@@ -227,10 +227,10 @@ def play_in_memory(run: PreparedRun, on_round: OnRound) -> tuple[Posterior, dict
     method = context.method
     end_of_run = refine_conclusion(config, engine, last, conclude(method, last.server))
     found, refined = end_of_run.found, end_of_run.refined
-    each, end = None, runner.End()
+    each, end = None, runner.FinalScores()
     if config.evaluate.where == "clients":
         reading = run.evaluation(last.round, method.posterior(found.server), last.sites)
-        each, end = reading.by_client(engine.clients), runner.End(reading)
+        each, end = reading.by_client(engine.clients), runner.FinalScores(reading)
     summary = runner.summarise(records, len(engine.clients), end) | runner.describe_conclusion(found, end)
     lines = [record.to_dict() for record in records]
     posterior = Posterior(

@@ -17,12 +17,12 @@ from fedstein.evaluation.metrics.temperature import tempered
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
 from fedstein.files import folder_path
+from fedstein.inference.draw_diagnostics import DrawDiagnostics, weights_diagnostics
 from fedstein.inference.importance import Weighted
 from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sample_posterior
 from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
 from fedstein.inference.summary import Summary, summarise_draws
-from fedstein.inference.trust import DrawDiagnostics, weights_diagnostics
 from fedstein.models import Model
 from fedstein.posterior_tools import PosteriorTools
 from fedstein.runs.build import build_model

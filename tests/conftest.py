@@ -129,7 +129,7 @@ class Miniature(NamedTuple):
 
     def play(self) -> tuple[protocol.RunState, list[dict[str, Any]]]:
         state, records = protocol.first(self.context), []
-        for state, record in protocol.play(self.context, state):  # noqa: B007, B020 - the loop moves the state on
+        for state, record in protocol.run_rounds(self.context, state):  # noqa: B007, B020 - the loop moves the state on
             records.append(record.to_dict())
         return state, records
 

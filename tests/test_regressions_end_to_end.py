@@ -45,7 +45,7 @@ def fisher_root(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.sqrt(np.diag(np.linalg.inv(x.T @ (np.exp(x @ w)[:, None] * x))))
 
 
-def likeliest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def most_likely(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return optimize.minimize(
         lambda w: np.sum(np.exp(x @ w) - y * (x @ w)), np.zeros(x.shape[1]), jac=lambda w: x.T @ (np.exp(x @ w) - y)
     ).x
@@ -71,7 +71,7 @@ def test_poisson_finds_the_rates_and_is_judged_by_its_own_probabilities() -> Non
     settings = {"rounds": 15, "algorithm__particles": 8, "sites__settle": False}
     posterior = fedstein.fit("poisson", clients, test=test, standardise=False, **settings)
     x, y = together(clients)
-    best = likeliest(x, y)
+    best = most_likely(x, y)
     sd = fisher_root(x, best)
     assert np.all(np.abs(posterior.particles.mean(axis=0)[:3] - best) < 3 * sd)
     assert posterior.gaussian is not None
@@ -104,7 +104,7 @@ def test_a_likelihood_of_counts_from_jax_has_the_right_width() -> None:
         model, clients, rounds=12, algorithm__particles=8, sites__structure="full", algorithm__step_size=0.05
     )
     x, y = together(clients)
-    best = likeliest(x, y)
+    best = most_likely(x, y)
     assert posterior.gaussian is not None
     np.testing.assert_allclose(posterior.gaussian.sd, fisher_root(x, best), rtol=0.2)
     assert np.all(np.abs(posterior.gaussian.mean - best) < fisher_root(x, best))

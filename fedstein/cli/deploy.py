@@ -22,7 +22,7 @@ from fedstein.flower.launch.environment import tail
 from fedstein.flower.launch.fleet_types import Tls
 from fedstein.flower.launch.instructions import print_commands
 from fedstein.flower.launch.processes import Fleet
-from fedstein.flower.node.several import ranges
+from fedstein.flower.node.client_ids import ranges
 from fedstein.runs.config import Config, resolve
 from fedstein.runs.federate import facts_of, load_dataset
 from fedstein.runs.folder import RunFolder, refuse_used

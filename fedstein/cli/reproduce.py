@@ -16,7 +16,7 @@ from fedstein.console import say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.machine import cores
 from fedstein.runs.config import unknown
-from fedstein.runs.side_by_side import is_finished, run_jobs
+from fedstein.runs.parallel_jobs import is_finished, run_jobs
 from fedstein.studies.reproduce import (
     BEYOND,
     FIGURES,

@@ -19,9 +19,9 @@ from fedstein.runs import runner
 from fedstein.runs.config import Config, load_config
 from fedstein.runs.extending import depends_on_total, extend
 from fedstein.runs.jax_setup import start_jax
+from fedstein.runs.parallel_jobs import is_finished, run_jobs
 from fedstein.runs.pruning import is_pruned
 from fedstein.runs.series import Series, SeriesRun, check_place, read_series, write_series
-from fedstein.runs.side_by_side import is_finished, run_jobs
 
 
 def resume_folder(path: Path, rounds: int | None, jobs: int | None, quiet: bool, log: Sequence[str] = ()) -> None:

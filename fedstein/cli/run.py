@@ -126,20 +126,20 @@ def headline(config: Config) -> str:
         f"{config.model.kind} on {config.data.name}: {config.partition.clients} clients ({config.partition.kind}), "
         f"{config.rounds} rounds, seed {config.seed}\n"
         f"{config.algorithm.kind} with {config.algorithm.particles} particles, {config.sites.kind} as sites{detail}, "
-        f"selection by {config.selection.kind}{what_is_predicted(config)}"
+        f"selection by {config.selection.kind}{target_line(config)}"
     )
 
 
-def what_is_predicted(config: Config) -> str:
+def target_line(config: Config) -> str:
     """A line on the target and the features of files, so that a wrong guess is seen; empty for other data."""
     if config.data.name != "file" or config.data.target is None:
         return ""
     labels, features = config.data.labels or (), config.data.features or ()
-    kind = f"{len(labels)} labels ({some(labels)})" if labels else "numbers"
-    return f"\ntarget {config.data.target}: {kind}; features: {some(features)}"
+    kind = f"{len(labels)} labels ({list_names(labels)})" if labels else "numbers"
+    return f"\ntarget {config.data.target}: {kind}; features: {list_names(features)}"
 
 
-def some(names: Sequence[str | int]) -> str:
+def list_names(names: Sequence[str | int]) -> str:
     """Up to ``SHOWN`` names, then the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(map(str, names[:SHOWN])) + more

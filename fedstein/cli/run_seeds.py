@@ -14,8 +14,8 @@ from fedstein.errors import FedsteinError
 from fedstein.loggers import make_loggers
 from fedstein.machine import cores
 from fedstein.runs.config import merge, read_toml
+from fedstein.runs.parallel_jobs import Command, run_jobs, run_or_resume
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
-from fedstein.runs.side_by_side import Command, run_jobs, run_or_resume
 
 
 def run_seeds(

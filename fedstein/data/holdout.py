@@ -27,7 +27,7 @@ class Share(NamedTuple):
     held_y: np.ndarray
 
 
-def share_out(x: np.ndarray, y: np.ndarray, fraction: float | None) -> Share:
+def split_client(x: np.ndarray, y: np.ndarray, fraction: float | None) -> Share:
     """Split one client's rows.
 
     Args:

@@ -176,7 +176,7 @@ def _called(tables: Sequence[Table]) -> str:
     return tables[0].name if len(tables) == 1 else f"{len(tables)} files"
 
 
-def apart(tables: Sequence[Table]) -> list[str]:
+def distinct_names(tables: Sequence[Table]) -> list[str]:
     """Return the name of each table in messages; tables with the same name are numbered."""
     names = [table.name for table in tables]
     return [name if names.count(name) == 1 else f"{name} ({place + 1})" for place, name in enumerate(names)]
@@ -207,7 +207,7 @@ def _targets(
         return known, np.concatenate([known_targets(table, known, remedy) for table in tables])
     found = [labels_of(table) for table in tables]
     column = tables[0].target_name
-    refuse_foreign_labels(dict(zip(apart(tables), found, strict=True)), column)
+    refuse_foreign_labels(dict(zip(distinct_names(tables), found, strict=True)), column)
     names, classes = codes([label for labels in found for label in labels])
     refuse_cases(names, f"{_called(tables)}: column {column!r}", "list the labels in data.labels")
     return names, classes.astype(np.int32)
@@ -248,7 +248,7 @@ def _encoding(
     parts = [count_columns(table, names, categories=categories) for table in tables]
     where = _called(tables)
     total, filling = add_counts(parts), None
-    refuse_mixtures(dict(zip(apart(tables), parts, strict=True)), categories, where)
+    refuse_mixtures(dict(zip(distinct_names(tables), parts, strict=True)), categories, where)
     refuse_identifiers(total, features or (), categories, where)
     if missing is None:
         for table, part in zip(tables, parts, strict=True):

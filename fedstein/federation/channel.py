@@ -23,7 +23,7 @@ from fedstein.settings import Settings
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})  # the arrays of a receiver that has received nothing yet
 POINTS = MessageInfo._field_defaults["points"]
-EVERYBODY = -1  # the client id in the ``MessageInfo`` of a broadcast
+ALL_CLIENTS = -1  # the client id in the ``MessageInfo`` of a broadcast
 
 
 class ChannelSettings(Settings):
@@ -160,8 +160,8 @@ class Channel:
         Returns:
             The broadcast in all its forms.
         """
-        encoded = self.wire.encode("broadcast", self._round, EVERYBODY, arrays)
-        received = self.wire.decode("broadcast", self._round, EVERYBODY, encoded)
+        encoded = self.wire.encode("broadcast", self._round, ALL_CLIENTS, arrays)
+        received = self.wire.decode("broadcast", self._round, ALL_CLIENTS, encoded)
         self._broadcast = Broadcast(arrays, encoded, received)
         self.down += len(candidates) * size_of(not_held(encoded, held))
         return self._broadcast

@@ -18,7 +18,7 @@ from fedstein.data.shard import Shard, make_shard
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import BUILT_IN, Metric, Sums, no_sums
 from fedstein.evaluation.predictive import Predictive
-from fedstein.federation.channel import EVERYBODY, KINDS, Wire
+from fedstein.federation.channel import ALL_CLIENTS, KINDS, Wire
 from fedstein.federation.codecs import CODECS
 from fedstein.inference.expansion import expand, expand_at_nodes, log_likelihoods
 from fedstein.inference.methods.base import Method, Training
@@ -125,7 +125,7 @@ class ClientProgram:
 
     def prepare(self, round_index: int, broadcast: Arrays) -> Prepared:
         """The part of a report that depends on the broadcast alone; clients in one process share it."""
-        received = self.wire.decode("broadcast", round_index, EVERYBODY, broadcast)
+        received = self.wire.decode("broadcast", round_index, ALL_CLIENTS, broadcast)
         return _prepare(self.method, self.scheme, received)
 
     def report(self, round_index: int, client: int, prepared: Prepared, state: Own | None, shard: Shard) -> Arrays:
@@ -220,7 +220,7 @@ class ClientProgram:
 
     def _received(self, round_index: int, client: int, assignment: Arrays, cached: Arrays) -> Arrays:
         """Return the input of training: the assignment, with arrays of the broadcast that the assignment leaves out."""
-        held = self.wire.decode("broadcast", round_index, EVERYBODY, cached) if cached else {}
+        held = self.wire.decode("broadcast", round_index, ALL_CLIENTS, cached) if cached else {}
         return {**held, **self.wire.decode("assignment", round_index, client, assignment, held)}
 
     def expand(self, request: Arrays, shard: Shard) -> Arrays:

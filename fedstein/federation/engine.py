@@ -72,7 +72,7 @@ class Engine(Protocol):
         """Send the broadcast and collect the reports that arrive; both as they are on the wire."""
         ...
 
-    def anticipate(self, assignments: Mapping[int, Assignment]) -> None:
+    def assign_early(self, assignments: Mapping[int, Assignment]) -> None:
         """Let these candidates train along with their reports: what the next ``ask`` sends them besides."""
         ...
 

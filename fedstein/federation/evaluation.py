@@ -18,7 +18,7 @@ from fedstein.federation.site_table import SiteTable
 from fedstein.models.base import Model
 
 
-class Reading(NamedTuple):
+class EvaluationResult(NamedTuple):
     """The result of one evaluation."""
 
     sums: Sums  # the sums over all rows
@@ -75,7 +75,7 @@ class Reading(NamedTuple):
 
 
 # The round, the points whose predictions are averaged, the site table -> how good the predictions are.
-Evaluate = Callable[[int, Any, SiteTable], Reading]
+Evaluate = Callable[[int, Any, SiteTable], EvaluationResult]
 
 
 class Evaluation:
@@ -85,9 +85,9 @@ class Evaluation:
         self.dataset, self.metrics = dataset, metrics
         self.predictive = Predictive(model, dataset.test_x)
 
-    def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Reading:
+    def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> EvaluationResult:
         sums = self.predictive.sums(particles, self.dataset.test_y, self.metrics)
-        return Reading(sums, self.dataset.target_scale, measured=self.metrics)
+        return EvaluationResult(sums, self.dataset.target_scale, measured=self.metrics)
 
 
 class ClientEvaluation:
@@ -104,17 +104,17 @@ class ClientEvaluation:
         self.engine, self.task, self.target_scale, self.barred = engine, task, target_scale, barred
         self.metrics = metrics  # the metrics of the engine's program
 
-    def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Reading:
+    def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> EvaluationResult:
         asked = [info.id for info in self.engine.clients if info.id not in self.barred]
         down = len(asked) * size_of({"particles": particles})
-        together = getattr(self.engine, "evaluate_together", lambda *arguments: None)
+        together = getattr(self.engine, "evaluate_in_secure_sum", lambda *arguments: None)
         if (answer := together(round_index, particles, asked, sites)) is not None:
             sums, inside = answer
             up = 2 * size_of(sums) * len(inside)  # fixed point takes 16 bytes a number
-            return Reading(sums, self.target_scale, {}, asked, down, up, self.metrics, inside)
+            return EvaluationResult(sums, self.target_scale, {}, asked, down, up, self.metrics, inside)
         found = self.engine.evaluate(round_index, particles, asked, sites)
         replies = {client: found[client] for client in asked if client in found}  # the order of the sum is fixed
-        return Reading(
+        return EvaluationResult(
             sums=metrics.add_sums(self.task, replies.values(), self.metrics),
             target_scale=self.target_scale,
             clients=replies,
@@ -125,6 +125,6 @@ class ClientEvaluation:
         )
 
 
-def unmeasured(round_index: int, particles: Any, sites: SiteTable) -> Reading:
+def unmeasured(round_index: int, particles: Any, sites: SiteTable) -> EvaluationResult:
     """Return the evaluation of a round without rows to evaluate on: every metric is None."""
-    return Reading(metrics.no_sums("classification"))
+    return EvaluationResult(metrics.no_sums("classification"))

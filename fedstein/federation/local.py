@@ -63,7 +63,7 @@ class LocalEngine:
                 reports[k] = self.program.report(round_index, k, prepared, sites.get(k), shard)
         return reports
 
-    def anticipate(self, assignments: Mapping[int, Assignment]) -> None:
+    def assign_early(self, assignments: Mapping[int, Assignment]) -> None:
         self._anticipated = assignments
 
     def trained_early(self, round_index: int, sites: SiteTable) -> dict[int, Trained]:
@@ -80,7 +80,7 @@ class LocalEngine:
         state, shard = sites.get(client), self.shards[client]
         return Trained(*self.program.train(round_index, client, assignment, cached, state, shard))
 
-    def train_together(
+    def train_in_secure_sum(
         self, round_index: int, clients: Sequence[int], assignment: Arrays, sites: SiteTable, threshold: int
     ) -> tuple[Arrays, list[int], int] | None:
         """The noisy sums over clients of a private round, as a secure sum over nodes gives them; see ``together``."""

@@ -12,15 +12,15 @@ import numpy as np
 
 from fedstein.errors import FedsteinError
 from fedstein.evaluation.metrics import no_values
-from fedstein.federation.channel import EVERYBODY, POINTS, Channel
+from fedstein.federation.channel import ALL_CLIENTS, POINTS, Channel
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import NOBODY, Assignment, Engine, Trained
 from fedstein.federation.evaluation import Evaluate
 from fedstein.federation.records import RoundRecord
+from fedstein.federation.secure_round import sum_releases
 from fedstein.federation.site_table import SiteTable
-from fedstein.federation.speculation import likeliest, remember_indicators
+from fedstein.federation.speculation import predict_selected, remember_indicators
 from fedstein.federation.spill_cache import SpillCache
-from fedstein.federation.together import sum_releases
 from fedstein.federation.wire_form import Origin, rounds_off
 from fedstein.inference.methods.base import Method
 from fedstein.inference.sites.base import Arrays, State
@@ -101,7 +101,7 @@ def first(context: RoundContext) -> RunState:
     return RunState(0, context.program.first_server, context.empty_sites(), memory)
 
 
-def play(context: RoundContext, state: RunState) -> Iterator[tuple[RunState, RoundRecord]]:
+def run_rounds(context: RoundContext, state: RunState) -> Iterator[tuple[RunState, RoundRecord]]:
     """Play rounds until the last.
 
     Args:
@@ -115,11 +115,11 @@ def play(context: RoundContext, state: RunState) -> Iterator[tuple[RunState, Rou
         FedsteinError: Nobody trained in a round, or numbers were not finite. The state before it is still valid.
     """
     while state.round < context.rounds:
-        state, record = play_round(context, state)
+        state, record = run_round(context, state)
         yield state, record
 
 
-def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundRecord]:
+def run_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundRecord]:
     """One round of section III-A."""
     began, round_index, channel = time.perf_counter(), state.round + 1, context.channel
     channel.begin(round_index)
@@ -136,8 +136,8 @@ def play_round(context: RoundContext, state: RunState) -> tuple[RunState, RoundR
     del believed
     drawn: Draw = context.scheme.draw(recalled, candidates, counted, numbers)
     factors = partial(factors_of, context, round_index, candidates, drawn, numbers)
-    if context.method.protection is not None and context.method.protection.together is not None:
-        trained = train_together(context, round_index, state, drawn.order[: context.per_round])
+    if context.method.protection is not None and context.method.protection.apply_sum is not None:
+        trained = train_in_secure_sum(context, round_index, state, drawn.order[: context.per_round])
     else:
         trained = train_drawn(context, round_index, state, drawn.order, factors, asked)
         if not trained.selected:
@@ -198,10 +198,10 @@ def ask_candidates(
     broadcast = channel.broadcast(context.method.broadcast(state.server, scheme.uses), candidates, held)
     assigned = {
         k: Assignment(*channel.assignment(k, context.method.assign(state.server, state.sites.accepted.get(k))))
-        for k in likeliest(scheme, state.memory, candidates, numbers, context.speculate)
+        for k in predict_selected(scheme, state.memory, candidates, numbers, context.speculate)
     }
     if assigned:
-        context.engine.anticipate(assigned)
+        context.engine.assign_early(assigned)
     replies = context.engine.ask(round_index, broadcast.wire, candidates, state.sites)
     early = context.engine.trained_early(round_index, state.sites) if assigned else {}
     reports = {k: channel.receive("report", k, reply) for k, reply in replies.items()}
@@ -229,7 +229,7 @@ def announce_next(context: RoundContext, state: RunState) -> None:
     if context.scheme.report is None or method.protection is not None:
         return
     arrays = method.broadcast(state.server, context.scheme.uses)
-    wire = context.channel.wire.encode("broadcast", number, EVERYBODY, arrays)
+    wire = context.channel.wire.encode("broadcast", number, ALL_CLIENTS, arrays)
     context.engine.announce(number, wire, pick_candidates(context, number))
 
 
@@ -359,7 +359,7 @@ def train_drawn(
     return TrainedRound(server, selected, failed, states, origins, work)
 
 
-def train_together(context: RoundContext, round_index: int, state: RunState, order: Sequence[int]) -> TrainedRound:
+def train_in_secure_sum(context: RoundContext, round_index: int, state: RunState, order: Sequence[int]) -> TrainedRound:
     """Steps 4 to 6 of a private round with secure sums: all clients release at once, and only the sum is known."""
     parts, last = (context.program, context.engine, context.channel), round_index == context.rounds
     server, inside, rows = sum_releases(*parts, round_index, state.server, state.sites, order, last)

@@ -16,7 +16,9 @@ from fedstein.selection.base import Memory, Scheme
 INDICATORS = "indicators"  # the entry of a run's memory that holds the last indicator of each client
 
 
-def likeliest(scheme: Scheme, memory: Memory, candidates: Sequence[int], numbers: np.ndarray, count: int) -> list[int]:
+def predict_selected(
+    scheme: Scheme, memory: Memory, candidates: Sequence[int], numbers: np.ndarray, count: int
+) -> list[int]:
     """Guess who will be drawn, from the last indicators; a client that was never asked counts as the median one.
 
     Args:
@@ -38,7 +40,7 @@ def likeliest(scheme: Scheme, memory: Memory, candidates: Sequence[int], numbers
 
 
 def remember_indicators(memory: Memory, candidates: Sequence[int], values: Sequence[float | None]) -> dict[str, Any]:
-    """Return the entry of the memory that ``likeliest`` reads.
+    """Return the entry of the memory that ``predict_selected`` reads.
 
     Args:
         memory: The memory of the run before this round.

@@ -25,7 +25,7 @@ class SpillCache:
 
     def __init__(self, budget: int = 0):
         self.budget = budget
-        self.held = 0  # bytes in memory
+        self.bytes_in_memory = 0
         self._recent: OrderedDict[int, weakref.ref[Kept]] = OrderedDict()  # the states in memory, the most recent last
         self._folder: Path | None = None
         self._made = 0
@@ -44,36 +44,36 @@ class SpillCache:
         self._made += 1
         kept = Kept(self, self._made, dict(state))
         weakref.finalize(kept, self._drop, kept.number, kept.size).atexit = False  # the folder is removed as a whole
-        self._hold(kept)
+        self._add(kept)
         return kept
 
-    def bring(self, kept: Kept) -> dict[str, Array]:
+    def load(self, kept: Kept) -> dict[str, Array]:
         """The arrays of a state, read back from its file where they are not in memory."""
         arrays = kept.arrays
         if arrays is None:
             path = self._path(kept.number)
             arrays = {name: jnp.asarray(array) for name, array in unpack(path.read_bytes(), path).items()}
             kept.arrays = arrays
-            self._hold(kept)
+            self._add(kept)
         else:
             self._recent.move_to_end(kept.number)
         return arrays
 
-    def out(self) -> int:
+    def count_on_disk(self) -> int:
         """The number of states that are in files and not in memory."""
         if self._folder is None:
             return 0
         return len({path.name for path in self._folder.iterdir()} - {str(n) for n in self._recent})
 
-    def _hold(self, kept: Kept) -> None:
+    def _add(self, kept: Kept) -> None:
         self._recent[kept.number] = weakref.ref(kept)
-        self.held += kept.size
-        while self.held > self.budget and len(self._recent) > 1:
+        self.bytes_in_memory += kept.size
+        while self.bytes_in_memory > self.budget and len(self._recent) > 1:
             oldest = self._recent[next(iter(self._recent))]()
             assert oldest is not None  # a state that is gone was taken out of this table by its finaliser
-            self._put_out(oldest)
+            self._spill(oldest)
 
-    def _put_out(self, kept: Kept) -> None:
+    def _spill(self, kept: Kept) -> None:
         assert kept.arrays is not None
         path = self._path(kept.number)
         if not path.exists():
@@ -87,7 +87,7 @@ class SpillCache:
                 ) from error
         kept.arrays = None
         del self._recent[kept.number]
-        self.held -= kept.size
+        self.bytes_in_memory -= kept.size
 
     def _path(self, number: int) -> Path:
         if self._folder is None:
@@ -97,7 +97,7 @@ class SpillCache:
 
     def _drop(self, number: int, size: int) -> None:
         if self._recent.pop(number, None) is not None:
-            self.held -= size
+            self.bytes_in_memory -= size
         if self._folder is not None:
             self._path(number).unlink(missing_ok=True)
 
@@ -114,7 +114,7 @@ class Kept(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         if name not in self.names:
             raise KeyError(name)
-        return self._cache.bring(self)[name]
+        return self._cache.load(self)[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein.errors import FedsteinError
-from fedstein.federation.channel import EVERYBODY, NOTHING, POINTS, Wire
+from fedstein.federation.channel import ALL_CLIENTS, NOTHING, POINTS, Wire
 from fedstein.federation.packing import pack
 from fedstein.inference.sites.base import Arrays, State
 from fedstein.selection.base import SCORE
@@ -102,11 +102,11 @@ def expand(wire: Wire, client: int, arrays: Arrays) -> tuple[State, Origin | Non
 def restored(wire: Wire, origin: Origin) -> Arrays:
     """The arrays that the messages give."""
     client, number = origin.client, origin.round
-    held = wire.decode("broadcast", number, EVERYBODY, origin.held) if origin.held else NOTHING
+    held = wire.decode("broadcast", number, ALL_CLIENTS, origin.held) if origin.held else NOTHING
     found = wire.decode("update", number, client, origin.update, held)
     shift, precision = wire.natural
     if origin.renewed and precision in found:
-        theta = wire.decode("broadcast", origin.renewed, EVERYBODY, dict(origin.heard))[POINTS]
+        theta = wire.decode("broadcast", origin.renewed, ALL_CLIENTS, dict(origin.heard))[POINTS]
         report = wire.decode("report", origin.renewed, client, dict(origin.report))
         if SCORE in report:
             # As ``renew`` of the sites computes it, product and sum each rounded.

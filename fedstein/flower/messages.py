@@ -128,7 +128,7 @@ def bytes_of(shape: tuple[int, ...], dtype: str) -> int:
     return abs(math.prod(shape)) * np.dtype(dtype).itemsize
 
 
-def fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+def shape_fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     """Whether an array's shape is the expected one, or within the limit that it sets."""
     if len(expected) == 1 and expected[0] < 0:
         return len(shape) == 1 and shape[0] <= -expected[0]
@@ -150,7 +150,7 @@ def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -
         raise InvalidMessage(f"expected arrays {sorted(expected)}, got {sorted(arrays)}")
     for name, (shape, dtype) in expected.items():
         array = arrays[name]
-        if not fits(array.shape, shape) or array.dtype.name != dtype:
+        if not shape_fits(array.shape, shape) or array.dtype.name != dtype:
             raise InvalidMessage(f"expected {name!r} as {dtype} {shape}, got {array.dtype.name} {array.shape}")
         if check is None and not np.isfinite(array).all():
             raise InvalidMessage(f"{name!r} holds numbers that are not finite (NaN or infinity)")
@@ -158,12 +158,12 @@ def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -
         raise InvalidMessage(problem)
 
 
-def along(arrays: Arrays, prefix: str) -> Arrays:
+def with_prefix(arrays: Arrays, prefix: str) -> Arrays:
     """The arrays of a message whose names have the prefix, under their names without it."""
     return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def main_part(arrays: Arrays) -> Arrays:
+def without_prefix(arrays: Arrays) -> Arrays:
     """The arrays of a message that are the request itself: those whose names have no prefix."""
     return {
         name: array for name, array in arrays.items() if not name.startswith((SETUP, RESTORE, HELD, EVALUATE, TRAIN))

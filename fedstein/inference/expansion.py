@@ -32,7 +32,7 @@ from fedstein.data.shard import Shard, whole
 from fedstein.errors import InputError
 from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Glm, Model, cut
-from fedstein.models.pieces import in_pieces
+from fedstein.models.chunks import sum_over_chunks
 from fedstein.seeds import DRAWS, stream
 
 NODES = 31  # quadrature nodes in one dimension
@@ -265,7 +265,7 @@ def _expand_glm(
         value = w @ (plain(u, y) @ shares)
         return (*_pull_back(model.dim, places, x, slope, curve), value)
 
-    return in_pieces(piece, x, y, w * scale)
+    return sum_over_chunks(piece, x, y, w * scale)
 
 
 def _predictors(places: _Places, mean: Array, covariance: Array, x: Array) -> tuple[Array, Array]:
@@ -313,7 +313,7 @@ def _expand_any(model: Model, theta: Array, x: Array, y: Array, w: Array, scale:
         return jax.lax.map(lambda one: (gradient(one, x, y, w), -jax.jacfwd(gradient)(one, x, y, w)), theta)
 
     size = {"size": x.shape[0]} if model.whole_shard else {}
-    gradients, curved = in_pieces(piece, x, y, w * scale, **size)
+    gradients, curved = sum_over_chunks(piece, x, y, w * scale, **size)
     return jnp.mean(gradients, axis=0), jnp.mean(curved, axis=0)
 
 
@@ -326,6 +326,6 @@ def _log_likelihoods(model: Model, points: Array, x: Array, y: Array, w: Array) 
         def piece(_: Array, x: Array, y: Array, w: Array) -> Array:
             return model.log_likelihood(cut(theta, model.widths), x, y, w)
 
-        return in_pieces(piece, x, y, w, **size)
+        return sum_over_chunks(piece, x, y, w, **size)
 
     return jax.lax.map(some, points)

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from pydantic import Field
 
-from fedstein.inference.methods.base import FleetSettings, MethodSettings
+from fedstein.inference.methods.base import ClientCountSettings, MethodSettings
 from fedstein.inference.sites.base import Arrays
 from fedstein.models.base import Model
 from fedstein.settings import Positive, PositiveFloat
@@ -23,7 +23,7 @@ class SamplerSettings(MethodSettings):
     step_size: PositiveFloat = Field(1e-4, description="The step size of the Langevin equation, in squared parameters.")
 
 
-class ChainSettings(SamplerSettings, FleetSettings):
+class ChainSettings(SamplerSettings, ClientCountSettings):
     """The keys of methods whose chains are moved by clients."""
 
 

@@ -131,7 +131,7 @@ def weigh_proposal(
     return weigh(theta, total)
 
 
-def poor(weighted: Weighted) -> bool:
+def needs_better_sites(weighted: Weighted) -> bool:
     """Tell whether better sites are needed: the tail of the weights is heavy, or most draws have little weight."""
     return weighted.k > POOR_K or weighted.ess < POOR_SHARE * len(weighted.draws)
 

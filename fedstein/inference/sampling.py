@@ -23,8 +23,8 @@ from jax import Array
 
 from fedstein.errors import InputError
 from fedstein.inference.collapse import Prepared, complete, log_density, parts_of, prepared
+from fedstein.inference.draw_diagnostics import DrawDiagnostics, Trace, diagnose
 from fedstein.inference.laplace import Frame, laplace_frame
-from fedstein.inference.trust import DrawDiagnostics, Trace, diagnose
 from fedstein.models.base import Model
 from fedstein.seeds import DRAWS, stream
 

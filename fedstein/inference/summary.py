@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from fedstein.errors import InputError
-from fedstein.inference.trust import DrawDiagnostics
+from fedstein.inference.draw_diagnostics import DrawDiagnostics
 
 COLUMNS = ("name", "mean", "sd", "median", "5%", "95%", "R-hat", "ESS")
 ABOUT = {

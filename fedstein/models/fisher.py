@@ -28,7 +28,7 @@ from jax import Array
 
 from fedstein.errors import InputError
 from fedstein.models.base import Blocks, Model, cut
-from fedstein.models.pieces import in_pieces
+from fedstein.models.chunks import sum_over_chunks
 
 NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))  # Gauss-Hermite, for a standard normal
 OWN_DRAWS = 16  # draws of a model's own sampler for each row, unless the caller says how many
@@ -105,7 +105,7 @@ def by_autodiff(
                 total = total + (jnp.sum(weighted * scores, axis=0) if diagonal else weighted.T @ scores)
             return total
 
-        return in_pieces(piece, x, weights, size=ROWS)
+        return sum_over_chunks(piece, x, weights, size=ROWS)
 
     return jax.lax.map(one_particle, (jnp.arange(theta.shape[0]), theta))
 
@@ -170,7 +170,7 @@ def observed(model: Model, blocks: Blocks, x: Array, y: Array | None, weights: A
 
             return jax.lax.map(entry, jnp.arange(model.dim), batch_size=min(DIRECTIONS, model.dim))
 
-        return in_pieces(piece, x, y, weights, size=x.shape[0] if model.whole_shard else ROWS)
+        return sum_over_chunks(piece, x, y, weights, size=x.shape[0] if model.whole_shard else ROWS)
 
     return jax.lax.map(one_particle, jnp.concatenate(blocks, axis=1))
 

@@ -21,11 +21,11 @@ from jax import Array
 
 from fedstein.errors import InputError
 from fedstein.models.base import Blocks, Model, cut
+from fedstein.models.chunks import sum_over_chunks
 from fedstein.models.custom import custom
 from fedstein.models.fisher import by_autodiff
 from fedstein.models.numpyro_local import local_model
 from fedstein.models.numpyro_trace import NumpyroTrace
-from fedstein.models.pieces import in_pieces
 
 STARTS = ("median", "prior")
 CURVATURES = ("expected", "observed")
@@ -168,7 +168,7 @@ def _closed_forms(model: Model, predict: Callable[[Array, Array], Array]) -> dic
                 found = gradients(theta, rows)
                 return jnp.einsum(form, row_weights, found, found)
 
-            return in_pieces(piece, x, weights)
+            return sum_over_chunks(piece, x, weights)
 
         return jax.lax.map(one_particle, blocks[0])
 

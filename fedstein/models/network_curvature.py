@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedstein.models.base import Blocks
-from fedstein.models.pieces import in_pieces
+from fedstein.models.chunks import sum_over_chunks
 
 NUMBERS = 8_000_000  # the largest number of entries in the Jacobians of one piece of the rows
 Outputs = Callable[[Sequence[Array], Array], Array]  # arrays of one particle, x -> rows x outputs
@@ -56,7 +56,7 @@ def diagonal_gauss_newton(
             found = _row_gradients(outputs, roots, arrays, gamma, rows, (key, number, part), samples)
             return tuple(jnp.einsum("r,rkd,rkd->d", row_weights, g, g) for g in found)
 
-        return in_pieces(piece, x, weights, size=_rows(outputs, roots, arrays, x, samples))
+        return sum_over_chunks(piece, x, weights, size=_rows(outputs, roots, arrays, x, samples))
 
     return jax.lax.map(one_particle, (jnp.arange(log_gamma.shape[0]), blocks, log_gamma))
 
@@ -75,7 +75,7 @@ def full_gauss_newton(
             weighted = found * row_weights[:, None, None]
             return weighted.reshape(-1, found.shape[2]).T @ found.reshape(-1, found.shape[2])
 
-        return total + in_pieces(piece, x, weights, size=_rows(outputs, roots, arrays, x, 0)) / count, None
+        return total + sum_over_chunks(piece, x, weights, size=_rows(outputs, roots, arrays, x, 0)) / count, None
 
     width = sum(block.shape[1] for block in blocks)
     return jax.lax.scan(add, jnp.zeros((width, width), x.dtype), (blocks, log_gamma))[0]

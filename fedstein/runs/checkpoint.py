@@ -107,7 +107,7 @@ def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: S
             "engine": engine.memory(),
         }
         write_json(path, manifest)
-    sweep(folder, manifest)
+    remove_unlisted_files(folder, manifest)
 
 
 def write_arrays(folder: Path, name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def write_arrays(folder: Path, name: str, arrays: Mapping[str, Any]) -> dict[str
     return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def sweep(folder: Path, manifest: Mapping[str, Any]) -> None:
+def remove_unlisted_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Remove files that the manifest does not name."""
     named = {"manifest.json", manifest["server"]["file"], *(entry["file"] for entry in manifest["clients"].values())}
     for path in folder.iterdir():

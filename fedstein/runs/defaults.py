@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedstein.inference.methods.base import FleetSettings, SvgdSettings
+from fedstein.inference.methods.base import ClientCountSettings, SvgdSettings
 from fedstein.inference.methods.parallel_dsvgd import ParallelSettings
 from fedstein.inference.sites import CurvatureSettings, ParticleSettings
 from fedstein.models import BlrSettings
@@ -33,15 +33,15 @@ def local_particles(draft: Draft) -> bool:
     return issubclass(draft.site.settings, ParticleSettings)
 
 
-def own_structure(draft: Draft) -> bool:
+def has_particle_curvature(draft: Draft) -> bool:
     """Whether every particle has curvature of its own, diagonal in some basis, in place of one full matrix for all."""
     return draft["sites.structure"] not in (None, "full")
 
 
 def renewing(draft: Draft) -> bool:
     """Whether HIP is the default scheme, because its reports renew sites: every particle has a site of its own."""
-    usual = draft.method.answers_reports and not draft.method.everybody
-    return usual and draft.site.renewable and own_structure(draft)
+    usual = draft.method.answers_reports and not draft.method.full_participation
+    return usual and draft.site.renewable and has_particle_curvature(draft)
 
 
 def renewing_by_default(draft: Draft) -> bool:
@@ -80,7 +80,7 @@ def reports_renew(draft: Draft) -> bool:
         return False  # in a private run nobody reports
     if draft["selection.projection"] or draft["sites.damping"] != 1.0:
         return False
-    return own_structure(draft) or not draft["selection.report_rows"]
+    return has_particle_curvature(draft) or not draft["selection.report_rows"]
 
 
 def large(draft: Draft) -> bool:
@@ -151,13 +151,13 @@ RULES: tuple[Rule, ...] = (
          "would be too large.", CurvatureSettings),
     Rule("sites.structure", always, of_model("structure"),
          "Small models have full curvature, networks a diagonal in a shared basis of the inputs.", CurvatureSettings),
-    Rule("sites.stiffness", own_structure, 0.5,
+    Rule("sites.stiffness", has_particle_curvature, 0.5,
          "A diagonal ignores correlations; trial runs with networks chose half of the curvature.", CurvatureSettings),
     Rule("sites.rank", lambda d: d["sites.structure"] == "eigen", 0,
          "With at most 2048 inputs all directions of the basis are kept, with more inputs 256.", CurvatureSettings),
-    Rule("sites.settle", own_structure, False,
+    Rule("sites.settle", has_particle_curvature, False,
          "Sites of single particles are less accurate than training, so particles stay as trained.", CurvatureSettings),
-    Rule("sites.density", lambda d: d.method.everybody, "log",
+    Rule("sites.density", lambda d: d.method.full_participation, "log",
          "A server that combines the density estimates of several uploads needs scores that do not vanish.",
          ParticleSettings),
     Rule("sites.density", always, of_model("density"),
@@ -167,7 +167,7 @@ RULES: tuple[Rule, ...] = (
          "In a private run every visit costs privacy budget, so all clients are visited equally often."),
     Rule("selection.kind", lambda d: bool(d.method.scheme), lambda d: d.method.scheme,
          "The method was made for this scheme."),
-    Rule("selection.kind", lambda d: not d.method.answers_reports or d.method.everybody, "round_robin",
+    Rule("selection.kind", lambda d: not d.method.answers_reports or d.method.full_participation, "round_robin",
          "If clients cannot report, or if all of them train, selection by reports has no use."),
     Rule("selection.kind", renewing, "hip",
          "HIP's reports renew sites of networks, so that every client's site stays fresh."),
@@ -180,7 +180,7 @@ RULES: tuple[Rule, ...] = (
          "Clients that are asked at the same point in a private run have their noise averaged."),
     Rule("rounds", private, private_rounds,
          "A private run ends when every client has used its planned visits."),
-    Rule("selection.per_round", lambda d: d.method.everybody, remaining_clients,
+    Rule("selection.per_round", lambda d: d.method.full_participation, remaining_clients,
          "In this method every client that is not barred trains in every round."),
     Rule("selection.draw", renewing_by_default, "pass",
          "If HIP is the default scheme, all clients train equally often, and reports renew their sites in between.",
@@ -191,7 +191,7 @@ RULES: tuple[Rule, ...] = (
     Rule("selection.pool", always, third_of_clients,
          "Power-of-choice keeps the largest losses of a random part of the clients: a third of them.",
          PowerOfChoiceSettings),
-    Rule("sites.damping", lambda d: d.method.everybody, third_of_sites,
+    Rule("sites.damping", lambda d: d.method.full_participation, third_of_sites,
          "If m of K clients train in a round, K / 3m lets one round replace a third of all sites.", CurvatureSettings),
     Rule("sites.renew", reports_renew, True,
          "Reports that are scores renew sites which are not damped; for a full matrix they must look at all rows.",
@@ -200,7 +200,7 @@ RULES: tuple[Rule, ...] = (
          "With a random intercept per client the likelihood is no sum over rows, so that a step uses all rows of a "
          "client."),
     Rule("algorithm.clients", always, remaining_clients,
-         "The method's formula needs the number of clients that are not barred.", FleetSettings),
+         "The method's formula needs the number of clients that are not barred.", ClientCountSettings),
     Rule("algorithm.step_size", local_particles, of_model("step_size"),
          "With the paper's sites it is the step size of the authors' code for the model.", SvgdSettings),
     Rule("algorithm.step_size", always, of_model("settled_step"),

@@ -87,7 +87,7 @@ class Draft:
         settings = self.settings(section)
         if rule.of is None:
             return name in settings.model_fields
-        return issubclass(settings, rule.of) and definer(settings, name) in rule.of.__mro__
+        return issubclass(settings, rule.of) and defining_class(settings, name) in rule.of.__mro__
 
     def apply(self, rules: Sequence[Rule]) -> Draft:
         """Find the rule for every key: the first one that holds. What the user wrote stays.
@@ -168,6 +168,6 @@ def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def definer(settings: type[Settings], key: str) -> type | None:
+def defining_class(settings: type[Settings], key: str) -> type | None:
     """The class that states the type and the default of a key: the settings class or one that it inherits from."""
     return next((base for base in settings.__mro__ if key in inspect.get_annotations(base)), None)

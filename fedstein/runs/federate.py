@@ -11,7 +11,7 @@ import numpy as np
 
 from fedstein import data
 from fedstein.data.basis import Rotation, find_basis, inputs_of, moments, restore_particles
-from fedstein.data.holdout import Share, share_out
+from fedstein.data.holdout import Share, split_client
 from fedstein.data.label_noise import with_wrong_labels
 from fedstein.data.lazy import Lazy, Recent
 from fedstein.data.partition_kinds import given_names, share_rows
@@ -119,7 +119,7 @@ def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
     return share_rows(dataset, config.partition, config.seed)
 
 
-def as_clients_have_it(config: Config, dataset: data.Dataset) -> data.Dataset:
+def with_label_noise(config: Config, dataset: data.Dataset) -> data.Dataset:
     """The dataset with the training labels that clients have: those of ``partition.flip`` are wrong on purpose.
 
     Raises:
@@ -133,7 +133,7 @@ def as_clients_have_it(config: Config, dataset: data.Dataset) -> data.Dataset:
 
 def client_rows(config: Config, dataset: data.Dataset) -> Sequence[Rows]:
     """Every client's rows; what it holds out to evaluate on is still among them."""
-    dataset = as_clients_have_it(config, dataset)
+    dataset = with_label_noise(config, dataset)
     if was_passed(config):
         return rows_by_client(dataset)
     indices = split_rows(config, dataset)
@@ -157,10 +157,10 @@ def federate(
     Held-out rows are set aside first, so nothing that is trained or found here depends on them.
     """
     release_programs()
-    shares: Sequence[Share] = Lazy(len(clients), lambda k: share_out(*clients[k], config.evaluate.fraction))
+    shares: Sequence[Share] = Lazy(len(clients), lambda k: split_client(*clients[k], config.evaluate.fraction))
     there = [client for client in range(len(shares)) if client not in (config.selection.barred or ())]
     present: Sequence[Share] = Lazy(len(there), lambda i: shares[there[i]])
-    refuse_nothing_held(config, present)
+    refuse_no_held_out_rows(config, present)
     refuse_unsuitable(config, model, present)
     if METHODS.find(config.algorithm.kind).pooled:
         shares = present = [Share(*(np.concatenate(arrays) for arrays in zip(*present, strict=True)))]
@@ -182,7 +182,7 @@ def federate(
     return serve(config, model, shares, names, basis)
 
 
-def refuse_nothing_held(config: Config, shares: Sequence[Share]) -> None:
+def refuse_no_held_out_rows(config: Config, shares: Sequence[Share]) -> None:
     """Refuse evaluation by the clients if no client has held-out rows."""
     if config.evaluate.where == "clients" and not any(len(share.held_x) for share in shares):
         raise InputError(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedstein.data.holdout import share_out
+from fedstein.data.holdout import split_client
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import tail
 from fedstein.federation.engine import ClientInfo
@@ -29,7 +29,14 @@ from fedstein.runs.federate import client_names, client_rows, serve
 from fedstein.runs.folder import RunFolder, refuse_used
 from fedstein.runs.kept_draws import write_sums
 from fedstein.runs.pruning import is_pruned, prune, pruned_clients, restore
-from fedstein.runs.runner import End, describe_conclusion, evaluate_conclusion, in_process, settling, summarise
+from fedstein.runs.runner import (
+    FinalScores,
+    describe_conclusion,
+    describe_settling,
+    evaluate_conclusion,
+    in_process,
+    summarise,
+)
 from fedstein.selection import ReportingSettings
 
 
@@ -102,7 +109,7 @@ def forget(
                 f"{folder.path}: the checkpoint is of round {state.round}, rounds.jsonl has {len(records)}; "
                 "restore the folder"
             )
-        if method.protection is not None and method.protection.together is not None:
+        if method.protection is not None and method.protection.apply_sum is not None:
             raise InputError(
                 f"{folder.path} has privacy.sums = 'secure': the server has sums over clients alone, from which nobody "
                 "can be taken out; start a new run without this client (selection.barred)"
@@ -145,7 +152,7 @@ def forget(
         earlier = (
             read_json(folder.forgotten_file, "forgotten clients")["steps"] if folder.forgotten_file.exists() else []
         )
-    entry = {"client": client, "had_site": had_site, "source": source, **settling(found.settled)}
+    entry = {"client": client, "had_site": had_site, "source": source, **describe_settling(found.settled)}
     forgotten = {"clients": [*(step["client"] for step in earlier), client], "steps": [*earlier, entry]}
     new = RunFolder.begin(out, barred, [c for c in clients if c.get("id") != client], facts, basis, forgotten)
     with new.locked():
@@ -161,7 +168,7 @@ def forget(
         if end.posterior is not None and end.posterior.asked:
             infos = [ClientInfo(c["id"], c["name"], c["rows"]) for c in clients]
             new.write_evaluation(end.posterior.document(after.round, infos))
-        summary = summarise(new.records(), config.partition.clients, End(gaussian=end.gaussian))
+        summary = summarise(new.records(), config.partition.clients, FinalScores(gaussian=end.gaussian))
         summary["tail"] = tail([line], tuple(line.metrics))  # the rounds before were of other particles
         summary |= {"before": before, **describe_conclusion(found, end)}
         with disk_errors(new.path):
@@ -197,7 +204,7 @@ def evaluate_with(folder: RunFolder, config: Config, note: Callable[[str], None]
         return None
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     rows = client_rows(config, dataset) if by_clients else []
-    shares = [share_out(x, y, config.evaluate.fraction) for x, y in rows]
+    shares = [split_client(x, y, config.evaluate.fraction) for x, y in rows]
     there = serve(config, model, shares, client_names(config, dataset), folder.read_basis(config))
     return build_evaluation(config, there.model, there.engine, dataset)
 

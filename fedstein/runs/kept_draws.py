@@ -17,10 +17,10 @@ import numpy as np
 
 from fedstein.errors import InputError
 from fedstein.files import disk_errors, pack, read_json, unpack, write_bytes, write_json
+from fedstein.inference.draw_diagnostics import DrawDiagnostics
 from fedstein.inference.importance import Weighted
 from fedstein.inference.natural import GaussianSite
 from fedstein.inference.sampling import PosteriorDraws, Sampler
-from fedstein.inference.trust import DrawDiagnostics
 
 SUMS, DRAWS, ABOUT = "sums.safetensors", "draws.safetensors", "draws.json"
 WEIGHTED, WEIGHTS = "weighted.safetensors", "weights.json"

@@ -78,7 +78,7 @@ def prune(folder: RunFolder, config: Config, limit: int = LIMIT) -> int:
             clients = sorted(int(client) for client in manifest["clients"])
             manifest = {**manifest, "server": entry, "clients": {}, "pruned": clients}
             write_json(path, manifest)
-        checkpoint.sweep(folder.checkpoint, manifest)
+        checkpoint.remove_unlisted_files(folder.checkpoint, manifest)
     return before - size_of(folder.checkpoint)
 
 

@@ -41,7 +41,7 @@ def resolve_layers(layers: Sequence[Layer], load: Callable[[Mapping[str, Any]], 
     layers = as_layers([(name, with_absolute_paths(layer)) for name, layer in layers])
     raw = combine(layers)
     dataset = load(raw)
-    if found := spelt_out(dataset, raw.get("data", {})):
+    if found := found_settings(dataset, raw.get("data", {})):
         layers.append(("the data", {"data": found}))
     if barred_names(layers):  # which client has which id is known once the partition is
         partitioned, _ = resolve(with_barred(layers, None), facts_of(dataset))
@@ -63,7 +63,7 @@ def with_absolute_paths(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**raw, "data": {**data, **whole}} if whole else raw
 
 
-def spelt_out(dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
+def found_settings(dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was found in the user's own files, as keys of ``[data]``.
 
     Args:

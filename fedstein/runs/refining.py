@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedstein.console import counted
 from fedstein.errors import InputError
 from fedstein.federation.engine import Engine
 from fedstein.federation.protocol import RunState
@@ -34,10 +35,11 @@ from fedstein.inference.natural import (
 )
 from fedstein.inference.reweighting import (
     COUNT,
+    COUNT_AT_NODES,
     FEW,
     NODES,
     Proposal,
-    poor,
+    needs_better_sites,
     propose,
     refine_nodes,
     weigh_proposal,
@@ -183,7 +185,7 @@ def run_passes(
     def on_pass(record: PassRecord) -> None:
         nonlocal count
         count += 1
-        say(f"pass {count}: {len(record.asked)} clients asked, {record.to_go:.2g} posterior sds to go")
+        say(f"pass {count}: {counted(len(record.asked), 'client')} asked, {record.to_go:.2g} posterior sds to go")
 
     refined = refine_sites(
         clients.model,
@@ -239,9 +241,10 @@ def check_sites(
     nodes, node_rows, can = None, 0, can_have_nodes(clients.model)
     best = weighted_from(None, COUNT if many and not can else FEW)
     if many and can:
-        if not poor(best):  # few draws detect clearly poor sites; sites that seem good are judged by many draws
+        # few draws detect clearly poor sites; sites that seem good are judged by many draws
+        if not needs_better_sites(best):
             best = weighted_from(None, COUNT)
-        if poor(best):
+        if needs_better_sites(best):
             refined = refine_nodes(
                 clients.model,
                 clients.expand_at_nodes,
@@ -253,10 +256,10 @@ def check_sites(
             node_rows = (
                 len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
             )
-            plain, best = best, weighted_from(refined.sites, COUNT)
-            if best.k > RELIABLE or best.ess < plain.ess / len(plain.draws) * COUNT:  # they were not better
+            plain, best = best, weighted_from(refined.sites, COUNT_AT_NODES)
+            if best.k > RELIABLE or best.share < plain.share:  # they were not better
                 other = plain if len(plain.draws) == COUNT else weighted_from(None, COUNT)
-                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
+                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.share))
     document = {
         "draws": len(best.draws),
         "k": best.k,

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from fedstein.errors import FedsteinError, InputError
 from fedstein.evaluation import metrics
-from fedstein.federation.evaluation import Evaluate, Reading, unmeasured
-from fedstein.federation.protocol import RunState, first, play
+from fedstein.federation.evaluation import Evaluate, EvaluationResult, unmeasured
+from fedstein.federation.protocol import RunState, first, run_rounds
 from fedstein.federation.records import RoundRecord, metric_names
 from fedstein.files import disk_errors, read_json, write_json
 from fedstein.inference.methods import Conclusion, Method
@@ -150,21 +150,21 @@ def observed(
     callbacks: Sequence[Any],
     on_pass: OnPass = silent,
 ) -> dict[str, Any]:
-    """``carry_on`` with callbacks, which are told the start, every round and the end."""
+    """``continue_rounds`` with callbacks, which are told the start, every round and the end."""
     with notified(callbacks, run.config.to_dict()) as notifier:
 
         def tell(record: Mapping[str, Any]) -> None:
             on_round(record)
             notifier.on_round(record)
 
-        summary = carry_on(folder, run, state, tell, on_pass)
+        summary = continue_rounds(folder, run, state, tell, on_pass)
         if run.config.checkpoint.keep is None:
             prune(folder, run.config)
         notifier.finish(summary)
         return summary
 
 
-def carry_on(
+def continue_rounds(
     folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound, on_pass: OnPass = silent
 ) -> dict[str, Any]:
     """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind.
@@ -183,7 +183,7 @@ def carry_on(
             checkpoint.save(folder.checkpoint, run.config, state, run.engine, saved.sites if saved else None)
             saved = state
 
-    rounds = play(run.context, state)
+    rounds = run_rounds(run.context, state)
     with stop_requests() as stopping:
         while state.round < run.config.rounds and not (records and records[-1].stopped):
             try:
@@ -254,31 +254,31 @@ def finish(folder: RunFolder, run: PreparedRun, state: RunState, on_pass: OnPass
     return summary
 
 
-class End(NamedTuple):
+class FinalScores(NamedTuple):
     """How good the posteriors that a run leaves are; None if there is none, or nothing to evaluate on."""
 
-    posterior: Reading | None = None
-    gaussian: Reading | None = None
+    posterior: EvaluationResult | None = None
+    gaussian: EvaluationResult | None = None
 
 
 def evaluate_conclusion(
     found: Conclusion, method: Method, evaluate: Evaluate | None, state: RunState, seed: int
-) -> End:
+) -> FinalScores:
     """Evaluate the posterior that the run leaves, and draws from the Gaussian of prior and sites."""
     if evaluate is None or evaluate is unmeasured:
-        return End()
+        return FinalScores()
     posterior = evaluate(state.round, method.posterior(found.server), state.sites)
     if found.gaussian is None:
-        return End(posterior)
+        return FinalScores(posterior)
     draws = jnp.asarray(found.gaussian.draws(DRAWS, seed), jnp.result_type(float))
-    return End(posterior, evaluate(state.round, draws, state.sites))
+    return FinalScores(posterior, evaluate(state.round, draws, state.sites))
 
 
-def describe_conclusion(found: Conclusion, end: End) -> dict[str, Any]:
+def describe_conclusion(found: Conclusion, end: FinalScores) -> dict[str, Any]:
     """Return the summary's entries about the posterior: how it settled, and the scores of the site Gaussian."""
     summary: dict[str, Any] = {}
     if found.settled is not None:
-        summary["settled"] = {**settling(found.settled), **(end.posterior.metrics if end.posterior else {})}
+        summary["settled"] = {**describe_settling(found.settled), **(end.posterior.metrics if end.posterior else {})}
     if found.refused is not None:
         summary["gaussian"] = {"refused": found.refused}
     if found.gaussian is not None:
@@ -287,7 +287,7 @@ def describe_conclusion(found: Conclusion, end: End) -> dict[str, Any]:
     return summary
 
 
-def settling(settled: Settled) -> dict[str, Any]:
+def describe_settling(settled: Settled) -> dict[str, Any]:
     """The stopping rule in a sentence, and how it went."""
     return {
         "rule": f"at most {TOLERANCE} posterior sds to go, or {STEPS} steps",
@@ -297,7 +297,7 @@ def settling(settled: Settled) -> dict[str, Any]:
     }
 
 
-def summarise(records: Sequence[RoundRecord], clients: int, end: End | None = None) -> dict[str, Any]:
+def summarise(records: Sequence[RoundRecord], clients: int, end: FinalScores | None = None) -> dict[str, Any]:
     """``summary.json`` from the lines of ``rounds.jsonl`` and, where clients evaluated, what the end cost besides."""
     costs = [record.evaluation for record in records]
     costs += [reading.evaluation for reading in end or () if reading is not None]

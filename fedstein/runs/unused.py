@@ -17,7 +17,7 @@ from fedstein.runs.draft import Draft, Facts
 from fedstein.runs.sections import FAMILIES, SECTIONS, takers
 
 
-class Tie(NamedTuple):
+class KeyDependency(NamedTuple):
     """A key that only some values of another key allow.
 
     Attributes:
@@ -36,21 +36,25 @@ class Tie(NamedTuple):
 PRIVATE_KEYS = tuple(key for key in PrivacySettings.model_fields if key not in ("kind", "sums"))
 
 TIES = (
-    Tie("algorithm.distill_steps", "sites.kind", local_particles, "sites.kind = 'particles'"),
-    Tie("algorithm.prior", "sites.kind", local_particles, "sites.kind = 'particles'"),
-    Tie("sites.rank", "sites.structure", lambda d: d["sites.structure"] == "eigen", "sites.structure = 'eigen'"),
-    Tie(
+    KeyDependency("algorithm.distill_steps", "sites.kind", local_particles, "sites.kind = 'particles'"),
+    KeyDependency("algorithm.prior", "sites.kind", local_particles, "sites.kind = 'particles'"),
+    KeyDependency(
+        "sites.rank", "sites.structure", lambda d: d["sites.structure"] == "eigen", "sites.structure = 'eigen'"
+    ),
+    KeyDependency(
         "evaluate.fraction", "evaluate.where", lambda d: d["evaluate.where"] == "clients", "evaluate.where = 'clients'"
     ),
     *(
-        Tie(f"privacy.{key}", "privacy.kind", lambda d: d["privacy.kind"] != "none", "privacy.kind = 'record'")
+        KeyDependency(
+            f"privacy.{key}", "privacy.kind", lambda d: d["privacy.kind"] != "none", "privacy.kind = 'record'"
+        )
         for key in PRIVATE_KEYS
     ),
     *(
-        Tie(f"robust.{key}", "robust.kind", lambda d: d["robust.kind"] != "none", "robust.kind = 'bounded'")
+        KeyDependency(f"robust.{key}", "robust.kind", lambda d: d["robust.kind"] != "none", "robust.kind = 'bounded'")
         for key in ("pull", "curvature")
     ),
-    Tie("data.test_fraction", "data.test_path", lambda d: not d["data.test_path"], "no data.test_path"),
+    KeyDependency("data.test_fraction", "data.test_path", lambda d: not d["data.test_path"], "no data.test_path"),
 )
 
 

@@ -153,7 +153,7 @@ def after_aged(memory: Memory, selected: Sequence[int], seed: int, clients: int)
     return {"rounds": rounds, "last": last}
 
 
-def forgetful(law: Callable[[Sequence[int], Indicators, np.ndarray, float], Draw], about: str) -> Rule:
+def without_memory(law: Callable[[Sequence[int], Indicators, np.ndarray, float], Draw], about: str) -> Rule:
     """Build a rule that remembers nothing between rounds."""
     return Rule(no_memory, lambda memory, *given: law(*given), no_memory, about)
 
@@ -207,8 +207,8 @@ def capped_at_median(indicators: Indicators, ratio: float) -> tuple[list[float |
 
 
 DRAWS: dict[str, Rule] = {
-    "proportional": forgetful(proportional, "in proportion to the indicators: the paper's"),
-    "greedy": forgetful(greedy, "the largest indicator"),
+    "proportional": without_memory(proportional, "in proportion to the indicators: the paper's"),
+    "greedy": without_memory(greedy, "the largest indicator"),
     "pass": Rule(
         lambda seed, clients: {"passes": [0] * clients},
         in_passes,

@@ -23,9 +23,9 @@ from fedstein.report.groups import flatten, show
 from fedstein.runs.config import Config
 from fedstein.runs.config_sources import Layer, layer_of, parse_setting
 from fedstein.runs.federate import load_dataset
+from fedstein.runs.parallel_jobs import run_jobs
 from fedstein.runs.reading import resolve_layers
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
-from fedstein.runs.side_by_side import run_jobs
 
 NOT_COMPARED = ("seed", "engine.threads")  # what runs may differ in without being different variants
 Resolve = Callable[[Sequence[Layer]], Config]

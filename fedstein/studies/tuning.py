@@ -13,7 +13,7 @@ import numpy as np
 
 from fedstein.data import Dataset
 from fedstein.data.dataset import fixed_split
-from fedstein.data.holdout import share_out
+from fedstein.data.holdout import split_client
 from fedstein.errors import FedsteinError, InputError
 from fedstein.evaluation import metrics
 from fedstein.federation import protocol
@@ -72,7 +72,7 @@ def prepare_inner(config: Config, dataset: Dataset, fraction: float) -> Prepared
         dataset: The dataset.
         fraction: The share of each client's training rows to hold out.
     """
-    shares = [share_out(x, y, config.evaluate.fraction) for x, y in client_rows(config, dataset)]
+    shares = [split_client(x, y, config.evaluate.fraction) for x, y in client_rows(config, dataset)]
     inner = config.evaluate.model_copy(update={"fraction": fraction})
     return prepare_run(config.model_copy(update={"evaluate": inner}), dataset, clients=[(s.x, s.y) for s in shares])
 
@@ -97,7 +97,7 @@ def try_step(config: Config, held: Dataset, step_size: float, seed: int, fractio
     config = config.model_copy(update={"seed": seed, "algorithm": steps})
     run = prepare_run(config, held) if fraction is None else prepare_inner(config, held, fraction)
     try:
-        records = [record.to_dict() for _, record in protocol.play(run.context, protocol.first(run.context))]
+        records = [record.to_dict() for _, record in protocol.run_rounds(run.context, protocol.first(run.context))]
     except InputError:
         raise
     except FedsteinError:  # the particles are no longer finite: the step size is too large

@@ -10,7 +10,7 @@ import pytest
 from fedstein import data
 from fedstein.data.partition_kinds import PARTITION_KINDS, given_names, share_rows
 from fedstein.errors import InputError
-from fedstein.federation.protocol import first, play
+from fedstein.federation.protocol import first, run_rounds
 from fedstein.runs.config import resolve
 from fedstein.runs.federate import facts_of, prepare_run
 
@@ -105,7 +105,7 @@ def test_blocks_make_round_robin_periodic(covertype: data.Dataset) -> None:
             "engine": {"threads": 1},
         }
         context = prepare_run(resolve(raw, facts_of(covertype))[0], covertype).context
-        accuracy = np.array([record["accuracy"] for _, record in play(context, first(context))])[16:]
+        accuracy = np.array([record["accuracy"] for _, record in run_rounds(context, first(context))])[16:]
         spectrum = np.abs(np.fft.rfft(accuracy - accuracy.mean())) ** 2
         period = len(accuracy) // int(np.argmax(spectrum))
         return period, float(spectrum[len(accuracy) // 8] / spectrum.sum())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstein.data.holdout import share_out, split_of
+from fedstein.data.holdout import split_client, split_of
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=80), st.floats(0.001, 0.999))
@@ -34,21 +34,21 @@ def test_targets_of_a_regression_are_no_strata():
 
 def test_a_single_row_is_trained_on():
     x, y = np.ones((1, 3), np.float32), np.array([1], np.int32)
-    share = share_out(x, y, 0.5)
+    share = split_client(x, y, 0.5)
     assert (len(share.x), len(share.y), len(share.held_x), len(share.held_y)) == (1, 1, 0, 0)
     assert share.held_x.shape == (0, 3)
 
 
 def test_without_a_fraction_nothing_is_held_out():
     x, y = np.arange(12.0).reshape(6, 2), np.zeros(6, np.int32)
-    share = share_out(x, y, None)
+    share = split_client(x, y, None)
     assert np.array_equal(share.x, x)
     assert len(share.held_x) == 0
 
 
 def test_rows_go_with_their_labels():
     x = np.arange(40, dtype=np.float32)[:, None]
-    share = share_out(x, np.arange(40, dtype=np.int32) % 2, 0.25)
+    share = split_client(x, np.arange(40, dtype=np.int32) % 2, 0.25)
     for rows, labels in ((share.x, share.y), (share.held_x, share.held_y)):
         assert np.array_equal(rows[:, 0] % 2, labels)
 

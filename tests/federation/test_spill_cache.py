@@ -34,15 +34,15 @@ def test_without_a_budget_a_state_is_itself():
 def test_states_past_the_budget_wait_in_files_and_come_back_the_same():
     cache = SpillCache(3 * SIZE)
     kept = [cache.keep(state(seed)) for seed in range(5)]
-    assert cache.held == 3 * SIZE
-    assert cache.out() == 2
+    assert cache.bytes_in_memory == 3 * SIZE
+    assert cache.count_on_disk() == 2
     for seed, one in enumerate(kept):
         assert list(one) == ["eta", "precision"]
         assert len(one) == 2
         for name, array in state(seed).items():
             np.testing.assert_array_equal(one[name], array)
             assert one[name].dtype == array.dtype
-        assert cache.held <= 3 * SIZE
+        assert cache.bytes_in_memory <= 3 * SIZE
     with pytest.raises(KeyError):
         kept[0]["local"]
 
@@ -72,7 +72,7 @@ def test_a_state_that_nobody_holds_leaves_no_file():
     del part
     gc.collect()
     assert list(folder.iterdir()) == []
-    assert cache.held == 0
+    assert cache.bytes_in_memory == 0
 
 
 def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedstein.errors import FedsteinError
-from fedstein.federation.channel import EVERYBODY, KINDS, Wire
+from fedstein.federation.channel import ALL_CLIENTS, KINDS, Wire
 from fedstein.federation.codecs import CODECS
 from fedstein.federation.wire_form import PREFIX, ROUNDS, Origin, compact, expand
 
@@ -28,8 +28,8 @@ def arrays(seed: int, count: int) -> list[Any]:
 def trained(wire: Wire, client: int = 2, number: int = 3) -> tuple[Origin, dict[str, Any]]:
     """The messages of a training, and the state that they leave at server and client."""
     theta, move, eta, root = arrays(0, 4)
-    held = wire.encode("broadcast", number, EVERYBODY, {"particles": theta})
-    received = wire.decode("broadcast", number, EVERYBODY, held)
+    held = wire.encode("broadcast", number, ALL_CLIENTS, {"particles": theta})
+    received = wire.decode("broadcast", number, ALL_CLIENTS, held)
     sent = {"particles": received["particles"] + 0.01 * move, "eta": eta, "precision": root**2}
     update = wire.encode("update", number, client, sent, received)
     decoded = wire.decode("update", number, client, update, received)
@@ -39,9 +39,9 @@ def trained(wire: Wire, client: int = 2, number: int = 3) -> tuple[Origin, dict[
 def renewed(wire: Wire, origin: Origin, state: dict[str, Any], share: float) -> tuple[Origin, dict[str, Any]]:
     """The same after a report of a later round, as ``renew`` of curvature sites computes it."""
     theta, score = arrays(1, 2)
-    heard = wire.encode("broadcast", 7, EVERYBODY, {"particles": theta})
+    heard = wire.encode("broadcast", 7, ALL_CLIENTS, {"particles": theta})
     report = wire.encode("report", 7, origin.client, {"score": score})
-    new = np.asarray(state["precision"]) * np.asarray(wire.decode("broadcast", 7, EVERYBODY, heard)["particles"])
+    new = np.asarray(state["precision"]) * np.asarray(wire.decode("broadcast", 7, ALL_CLIENTS, heard)["particles"])
     new += np.asarray(wire.decode("report", 7, origin.client, report)["score"])
     if share < 1:
         new -= np.asarray(state["eta"])

@@ -24,7 +24,7 @@ from fedstein.flower import FedStein
 from fedstein.flower.server import membership as membership
 from fedstein.flower.server import requests as requests
 from fedstein.flower.server import transport as transport
-from fedstein.flower.server.transport import GridTransport, PatientGrid, link_is_away
+from fedstein.flower.server.transport import GridTransport, RetryingGrid, link_is_away
 
 REQUEST = httpx.Request("POST", "http://127.0.0.1/v1/runtime")
 METHODS = ("get_node_ids", "push_messages", "pull_messages")
@@ -268,7 +268,7 @@ def test_mistakes_still_surface(name: str, method: str, tmp_path: Path) -> None:
     error = SURFACES[name]()
     fleet = fickle(tmp_path)
     grid_of(fleet).fail(method, lambda: error, 1, 1, False)
-    grid = PatientGrid(fleet.grid)
+    grid = RetryingGrid(fleet.grid)
     with pytest.raises(type(error)) as caught:
         getattr(grid, method)(*([] if method == "get_node_ids" else [[]]))
     assert caught.value is error
@@ -277,7 +277,7 @@ def test_mistakes_still_surface(name: str, method: str, tmp_path: Path) -> None:
 
 def test_while_the_link_is_away_the_nodes_are_those_of_the_last_look() -> None:
     grid = FickleLink({7: {}, 8: {}})
-    patient = PatientGrid(grid)
+    patient = RetryingGrid(grid)
     grid.fail("get_node_ids", AWAY["refused"], 2, 2, False)
     assert list(patient.get_node_ids()) == [7, 8]
     del grid.nodes[8]
@@ -288,7 +288,7 @@ def test_while_the_link_is_away_the_nodes_are_those_of_the_last_look() -> None:
 def test_the_pauses_grow_while_the_link_is_away_and_end_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "LINK_PAUSES", (1.0, 2.0, 4.0))
     grid = FickleLink({})
-    patient = PatientGrid(grid)
+    patient = RetryingGrid(grid)
     grid.fail("pull_messages", AWAY["refused"], 2, 4, False)
     pauses = []
     for _ in range(6):

@@ -14,7 +14,7 @@ from own_files import COLUMNS, SITES, own, patients, raw, write
 from typer.testing import CliRunner
 
 from fedstein.cli.app import app
-from fedstein.data.holdout import share_out
+from fedstein.data.holdout import split_client
 from fedstein.errors import FedsteinError, InputError
 from fedstein.flower.node import rows
 from fedstein.runs.config import resolve
@@ -60,7 +60,7 @@ def test_held_out_rows_stay_with_the_nodes(fleet: Fleet, tmp_path: Path) -> None
     assert [(entry["name"], entry["rows"]) for entry in clients] == [(name, 48) for name in SITES]
     each = json.loads((tmp_path / "run" / "clients-evaluation.json").read_text())
     assert [(entry["name"], entry["rows"]) for entry in each["clients"]] == [(name, 12) for name in SITES]
-    kept = np.concatenate([share_out(*patients(number), 0.2).x for number in range(3)])
+    kept = np.concatenate([split_client(*patients(number), 0.2).x for number in range(3)])
     facts = json.loads((tmp_path / "run" / "data.json").read_text())
     assert facts["mean"][:2] == pytest.approx(kept.mean(axis=0)[:2], rel=1e-12)
     assert facts["scale"][:2] == pytest.approx(kept.std(axis=0)[:2], rel=1e-12)

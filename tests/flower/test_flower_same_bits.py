@@ -111,10 +111,10 @@ def test_sites_past_the_budget_wait_in_files_at_the_server(
             assert budget == 7 << 20  # engine.budget is in MiB
             super().__init__(1)  # for the latest site alone
 
-        def bring(self, kept: Kept) -> dict[str, jax.Array]:
+        def load(self, kept: Kept) -> dict[str, jax.Array]:
             if kept.arrays is None:
                 read_back.append(kept.number)
-            return super().bring(kept)
+            return super().load(kept)
 
     raw = settings(BLR, selection={"kind": "round_robin"}, engine={"budget": 7})
     here = in_process(raw, tmp_path / "local")

@@ -16,7 +16,7 @@ from own_files import COLUMNS, node_of, own, patients, raw, write
 from test_flower_policy import asked, config_of, own_config
 
 from fedstein.data import first_sums
-from fedstein.data.holdout import share_out
+from fedstein.data.holdout import split_client
 from fedstein.data.scaling import add, sum_shapes
 from fedstein.errors import InputError
 from fedstein.federation.engine import FlowerEngineSettings
@@ -76,7 +76,7 @@ class Nodes:
         self.grid.before = reached
 
     def plain(self, clients: list[int]) -> dict[str, np.ndarray]:
-        return add([first_sums(share_out(*patients(client, 20 + client), 0.2).x, None) for client in clients])
+        return add([first_sums(split_client(*patients(client, 20 + client), 0.2).x, None) for client in clients])
 
 
 @pytest.mark.parametrize("phase", ["", *PHASES])

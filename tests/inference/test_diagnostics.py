@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
-from fedstein.inference import diagnostics, trust
+from fedstein.inference import diagnostics, draw_diagnostics
 
 
 def autoregressive(rho: float, chains: int, length: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -54,14 +54,14 @@ def test_a_monotone_change_of_values_changes_nothing() -> None:
 @pytest.mark.parametrize("wrong", ["shifted", "wider", "drifting"])
 def test_chains_that_disagree_are_found_out(wrong: str) -> None:
     draws = autoregressive(0.0, 4, 500, 1)
-    assert diagnostics.rhat(draws)[0] < trust.RHAT
+    assert diagnostics.rhat(draws)[0] < draw_diagnostics.RHAT
     if wrong == "shifted":
         draws[0] += 0.7
     elif wrong == "wider":
         draws[0] *= 2
     else:
         draws += np.linspace(-1, 1, 500)[:, None]
-    assert diagnostics.rhat(draws)[0] > trust.RHAT
+    assert diagnostics.rhat(draws)[0] > draw_diagnostics.RHAT
 
 
 def test_the_energy_of_independent_draws_has_a_fraction_of_two_and_of_a_slow_walk_hardly_any() -> None:
@@ -71,7 +71,7 @@ def test_the_energy_of_independent_draws_has_a_fraction_of_two_and_of_a_slow_wal
     assert np.all(diagnostics.ebfmi(np.cumsum(independent, axis=1)) < 0.05)
 
 
-def trace(shape: tuple[int, int], **changes: np.ndarray) -> trust.Trace:
+def trace(shape: tuple[int, int], **changes: np.ndarray) -> draw_diagnostics.Trace:
     rng = np.random.default_rng(2)
     arrays = {
         "values": np.zeros((*shape, 1)),
@@ -80,12 +80,12 @@ def trace(shape: tuple[int, int], **changes: np.ndarray) -> trust.Trace:
         "acceptance": np.ones(shape),
         "steps": np.ones(shape),
     }
-    return trust.Trace(**{**arrays, **changes})
+    return draw_diagnostics.Trace(**{**arrays, **changes})
 
 
 def test_sound_draws_are_trusted_and_each_breach_has_its_sentence() -> None:
     draws = autoregressive(0.0, 4, 500, 2)
-    assert trust.diagnose(draws, trace((4, 500)), 1.0).trusted
+    assert draw_diagnostics.diagnose(draws, trace((4, 500)), 1.0).trusted
     diverging = np.zeros((4, 500), bool)
     diverging[0, :3] = True
     slow = np.cumsum(np.random.default_rng(0).standard_normal((4, 500)), axis=1)
@@ -100,6 +100,6 @@ def test_sound_draws_are_trusted_and_each_breach_has_its_sentence() -> None:
         "R-hat": (np.zeros((4, 500, 2)), trace((4, 500))),  # chains that never moved
     }
     for word, (values, left) in cases.items():
-        found = trust.diagnose(values, left, 1.0)
+        found = draw_diagnostics.diagnose(values, left, 1.0)
         assert not found.trusted
         assert any(word in problem for problem in found.problems), (word, found.problems)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedstein.inference import trust
+from fedstein.inference import draw_diagnostics
 from fedstein.inference.importance import RELIABLE, pareto_smoothed, weigh
 
 
@@ -64,11 +64,11 @@ def test_a_tail_without_mass_says_nothing() -> None:
     assert found.k > RELIABLE
     assert found.ess > 0.99 * 4000
     assert found.reliable
-    assert not trust.weights_diagnostics(found).problems
+    assert not draw_diagnostics.weights_diagnostics(found).problems
     heavy = weigh(draws, np.log1p(tail))
     assert heavy.k == pytest.approx(found.k)
     assert not heavy.reliable
-    assert "Pareto k" in trust.weights_diagnostics(heavy).problems[0]
+    assert "Pareto k" in draw_diagnostics.weights_diagnostics(heavy).problems[0]
     nothing = weigh(draws, np.full(4000, -np.inf))
     assert nothing.ess == pytest.approx(4000), "no weight is finite, so all are alike"
     assert not nothing.reliable

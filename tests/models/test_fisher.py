@@ -15,8 +15,8 @@ from jax import Array
 
 from fedstein import models
 from fedstein.models.base import join
+from fedstein.models.chunks import sum_over_chunks
 from fedstein.models.fisher import by_autodiff, diagonal_fisher, full_fisher
-from fedstein.models.pieces import in_pieces
 
 N, ROWS, FEATURES, CLASSES = 3, 7, 3, 3
 
@@ -246,7 +246,7 @@ def test_a_shard_in_pieces_has_the_curvature_of_the_whole(rows: int) -> None:
         def piece(number: Array, x: Array, w: Array) -> tuple[Array, ...]:
             return diagonal_fisher(model, blocks, x, w, KEY, 0)
 
-        return join(in_pieces(piece, jnp.asarray(x), jnp.asarray(weights), size=8)), join(
+        return join(sum_over_chunks(piece, jnp.asarray(x), jnp.asarray(weights), size=8)), join(
             piece(jnp.uint32(0), x, weights)
         )
 

@@ -14,7 +14,7 @@ from test_private_runs import config_of, prepared, silent
 from fedstein import stein
 from fedstein.errors import InputError
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RunState, estimate_indicators, first, play
+from fedstein.federation.protocol import RunState, estimate_indicators, first, run_rounds
 from fedstein.inference.natural import unpacked
 from fedstein.privacy.accounting import plan_of
 from fedstein.privacy.synthetic import synthetic_rows
@@ -58,7 +58,7 @@ def test_no_client_is_visited_too_often_and_no_visit_is_wasted(spare: int, indic
 
 
 def after_rounds(run: PreparedRun, count: int) -> RunState:
-    rounds = play(run.context, first(run.context))
+    rounds = run_rounds(run.context, first(run.context))
     return next(state for state, record in rounds if record.round == count)
 
 

@@ -10,8 +10,8 @@ import pytest
 from test_private_runs import LINEAR, config_of, prepared, silent
 
 from fedstein.errors import InputError
+from fedstein.federation.secure_round import threshold_of
 from fedstein.federation.secure_sum import least_threshold
-from fedstein.federation.together import threshold_of
 from fedstein.inference.noisy_sites import Scales, expand_at, observe
 from fedstein.inference.noisy_sums import add_round, no_rounds, observe_sums
 from fedstein.models import blr

@@ -33,8 +33,8 @@ class Watch:
         self.held: list[int] = []
 
     def __call__(self, round_index: int, particles: Any, sites: SiteTable) -> Any:
-        self.out.append(sites.cache.out())
-        self.held.append(sites.cache.held)
+        self.out.append(sites.cache.count_on_disk())
+        self.held.append(sites.cache.bytes_in_memory)
         return self.evaluate(round_index, particles, sites)
 
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import fedstein
 from fedstein.data import load
-from fedstein.data.holdout import share_out, split_of
+from fedstein.data.holdout import split_client, split_of
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import NAMES, metrics_of, sum_shapes
 from fedstein.evaluation.predictive import Predictive, sums_of
@@ -39,7 +39,7 @@ def evaluation_in(folder):
 
 def held_rows(config, dataset, barred=()):
     """The held-out rows of all clients, by a path of its own."""
-    shares = [share_out(x, y, config.evaluate.fraction) for x, y in client_rows(config, dataset)]
+    shares = [split_client(x, y, config.evaluate.fraction) for x, y in client_rows(config, dataset)]
     present = [share for k, share in enumerate(shares) if k not in barred]
     return np.concatenate([s.held_x for s in present]), np.concatenate([s.held_y for s in present])
 
@@ -62,7 +62,7 @@ def on_rows(prepared, x, y, particles):
 )
 def test_a_round_is_scored_as_all_held_out_rows_together(make, covertype, settings):
     prepared = make(CLIENTS, "rounds=2", "selection.kind=round_robin", *settings)
-    for state, record in protocol.play(prepared.context, protocol.first(prepared.context)):
+    for state, record in protocol.run_rounds(prepared.context, protocol.first(prepared.context)):
         barred = prepared.config.selection.barred or ()
         x, y = held_rows(prepared.config, covertype, barred)
         expected = on_rows(prepared, x, y, state.server["particles"])
@@ -77,7 +77,7 @@ def test_regression_too():
     prepared = prepare_run(
         resolve(merge({}, [*settings, CLIENTS, "data.name=diabetes"]), facts_of(diabetes))[0], diabetes
     )
-    state, record = list(protocol.play(prepared.context, protocol.first(prepared.context)))[-1]
+    state, record = list(protocol.run_rounds(prepared.context, protocol.first(prepared.context)))[-1]
     x, y = held_rows(prepared.config, diabetes)
     expected = on_rows(prepared, x, y, state.server["particles"])
     assert expected["rmse"] > 10, "in the units of the target"
@@ -106,16 +106,16 @@ def test_held_out_labels_have_no_part_in_training(make, monkeypatch, settings):
     prepared = make(CLIENTS, "rounds=3", *settings)
 
     def flipped(x, y, fraction):  # after the split, which goes by labels
-        share = share_out(x, y, fraction)
+        share = split_client(x, y, fraction)
         return share._replace(held_y=1 - share.held_y)
 
-    monkeypatch.setattr("fedstein.runs.federate.share_out", flipped)
+    monkeypatch.setattr("fedstein.runs.federate.split_client", flipped)
     compare_training(prepared, make(CLIENTS, "rounds=3", *settings))
 
 
 def compare_training(one, two):
     (state, line), (other, other_line) = (
-        list(protocol.play(prepared.context, protocol.first(prepared.context)))[-1] for prepared in (one, two)
+        list(protocol.run_rounds(prepared.context, protocol.first(prepared.context)))[-1] for prepared in (one, two)
     )
     assert np.array_equal(state.server["particles"], other.server["particles"])
     assert line["reports"] == other_line["reports"]
@@ -293,7 +293,7 @@ def test_tuning_leaves_the_held_out_rows_alone(make, covertype, monkeypatch):
     assert trial.accuracy is not None
     ((inner, clients),) = seen
     assert inner.evaluate.fraction == 0.25
-    shares = [share_out(x, y, 0.2) for x, y in client_rows(config, covertype)]
+    shares = [split_client(x, y, 0.2) for x, y in client_rows(config, covertype)]
     for (x, y), share in zip(clients, shares, strict=True):
         assert np.array_equal(x, share.x)
         assert np.array_equal(y, share.y)

@@ -36,7 +36,7 @@ def precision_of(settings):
     return jax.enable_x64(True) if "engine.precision=float64" in settings else nullcontext()
 
 
-def go_on(folder):
+def continue_run(folder):
     opened, config = runner.open_run(folder)
     starts = []
     runner.resume(opened, config, lambda done, changes: starts.append(done), lambda record: None)
@@ -72,7 +72,7 @@ def test_a_run_stopped_between_two_checkpoints_goes_on_with_the_same_bits(name, 
     with precision_of(settings):
         run(tmp_path / "whole", *settings)
         interrupted(make(*settings), tmp_path / "cut", 5)
-        assert go_on(tmp_path / "cut") == 5
+        assert continue_run(tmp_path / "cut") == 5
     assert read_rounds(tmp_path / "cut") == read_rounds(tmp_path / "whole")
     posteriors = [(tmp_path / kind / "posterior.safetensors").read_bytes() for kind in ("cut", "whole")]
     assert posteriors[0] == posteriors[1]
@@ -89,7 +89,7 @@ def test_a_kill_loses_the_rounds_since_the_last_checkpoint_and_nothing_else(make
     run(tmp_path / "whole", *RUNS["full, ksd"])
     with pytest.raises(PowerCut):
         runner.start(make(*RUNS["full, ksd"]), tmp_path / "cut", lights_out)
-    assert go_on(tmp_path / "cut") == 4
+    assert continue_run(tmp_path / "cut") == 4
     assert read_rounds(tmp_path / "cut") == read_rounds(tmp_path / "whole")
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_or_missing_basis_is_refused(cut, damage):
     assert "\n" not in str(caught.value)
     assert (cut / "rounds.jsonl").read_bytes() == before, "nothing is lost"
     path.write_bytes(content)
-    assert go_on(cut) == 3
+    assert continue_run(cut) == 3
 
 
 def test_a_basis_for_other_inputs_is_refused(make):

@@ -19,7 +19,7 @@ from fedstein.runs.extending import depends_on_total, extend
 from fedstein.runs.series import Series, SeriesRun, write_series
 
 
-def go_on(folder: Path, rounds: int) -> None:
+def continue_run(folder: Path, rounds: int) -> None:
     opened, config = extend(folder, rounds)
     runner.resume(opened, config, lambda done, changes: None, lambda record: None)
 
@@ -27,7 +27,7 @@ def go_on(folder: Path, rounds: int) -> None:
 def test_more_rounds_give_the_bits_of_a_run_that_was_started_with_them(run, tmp_path):
     run(tmp_path / "whole", "rounds=5")
     run(tmp_path / "short", "rounds=3")
-    go_on(tmp_path / "short", 5)
+    continue_run(tmp_path / "short", 5)
     assert read_rounds(tmp_path / "short") == read_rounds(tmp_path / "whole")
     ours, theirs = (load_file(tmp_path / name / "posterior.safetensors")["particles"] for name in ("short", "whole"))
     assert (ours == theirs).all()
@@ -53,7 +53,7 @@ def test_a_crash_between_the_changes_leaves_a_run_that_can_go_on(run, tmp_path, 
     assert (folder / "config.toml").read_bytes() == before
     runner.resume(*runner.open_run(folder), lambda done, changes: None, lambda record: None)  # it is a run of 2 rounds
     assert len(read_rounds(folder)) == 2
-    go_on(folder, 3)
+    continue_run(folder, 3)
     assert len(read_rounds(folder)) == 3
 
 

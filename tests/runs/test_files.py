@@ -9,7 +9,7 @@ import pytest
 
 from fedstein import files
 from fedstein.errors import InputError
-from fedstein.federation.protocol import first, play
+from fedstein.federation.protocol import first, run_rounds
 from fedstein.federation.records import RoundRecord
 from fedstein.runs import checkpoint, runner
 from fedstein.runs.folder import RunFolder
@@ -21,7 +21,7 @@ def saved(make, tmp_path):
     prepared = make("selection.kind=round_robin")
     folder = RunFolder.create(tmp_path / "r", prepared.config, prepared.engine.clients, prepared.dataset)
     state = first(prepared.context)
-    for done, record in play(prepared.context, state):
+    for done, record in run_rounds(prepared.context, state):
         state = done
         folder.append(record)
         if state.round == 2:

@@ -200,14 +200,14 @@ def test_a_late_joiner_starts_with_a_zero_site(make):
     prepared = make(*FULL, "selection.kind=random", "rounds=12", "evaluate.every=12")
     early = prepared.context._replace(barred=frozenset({3}), rounds=6)
     state = protocol.first(early)
-    for state, record in protocol.play(early, state):  # noqa: B007, B020 - the last state is what counts
+    for state, record in protocol.run_rounds(early, state):  # noqa: B007, B020 - the last state is what counts
         assert record["selected"] != [3]
     assert 3 not in state.sites
     site = build_site(prepared.config, prepared.federation.model)
     for name, array in site.sums.cavity(state.server, state.sites.accepted.get(3)).items():
         assert np.array_equal(array, state.server[name].astype(array.dtype))
     assert all(not np.any(array) for array in prepared.federation.program.first_state.values())
-    for state, record in protocol.play(prepared.context, state):  # noqa: B007, B020 - the last state is what counts
+    for state, record in protocol.run_rounds(prepared.context, state):  # noqa: B007, B020 - the last state is what counts
         pass
     assert 3 in state.sites
     assert record["accuracy"] > 0.5
@@ -231,7 +231,7 @@ def test_forgetting_comes_near_a_run_that_never_had_the_client(covertype, tmp_pa
     model = build_model(config, covertype.train_x.shape[1], 2, "classification")
     never = federate(config, model, [(covertype.train_x[rows], covertype.train_y[rows]) for rows in kept])
     context = round_context(config, never.program, never.engine, unmeasured)
-    for state, _ in protocol.play(context, protocol.first(context)):  # noqa: B007 - the last state is what counts
+    for state, _ in protocol.run_rounds(context, protocol.first(context)):  # noqa: B007 - the last state is what counts
         pass
     found = conclude(never.program.method, state.server)
     got = load_file(tmp_path / "new" / "posterior.safetensors")["particles"].mean(axis=0)

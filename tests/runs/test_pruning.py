@@ -29,7 +29,7 @@ NETWORK = (
 )
 
 
-def go_on(folder, rounds):
+def continue_run(folder, rounds):
     opened, config = extend(folder, rounds)
     return runner.resume(opened, config, lambda done, changes: None, lambda record: None)
 
@@ -68,7 +68,7 @@ def test_a_pruned_run_goes_on_from_sites_expanded_at_its_last_particles(pruned, 
     found = spec.site.site_score(particles, dict(state.sites[2]))
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3)
-    summary = go_on(folder, 6)
+    summary = continue_run(folder, 6)
     assert summary["rounds"] == 6
     assert [line["round"] for line in read_rounds(folder)] == [1, 2, 3, 4, 5, 6]
     assert not pruning.is_pruned(folder)

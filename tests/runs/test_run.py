@@ -178,7 +178,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(make, run, tmp_path, kind, 
             raise PowerCut
 
     with pytest.raises(PowerCut):
-        runner.carry_on(folder, prepared, runner.first(prepared.context), lights_out)
+        runner.continue_rounds(folder, prepared, runner.first(prepared.context), lights_out)
     with folder.rounds_file.open("ab") as file:
         file.write(b'{"round": 99, "torn')
     starts, changes = [], []

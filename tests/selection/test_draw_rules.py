@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RunState, first, play_round
+from fedstein.federation.protocol import RunState, first, run_round
 from fedstein.selection import DRAWS, ReportingSettings, proportional
 from fedstein.selection.base import Draw
 
@@ -221,7 +221,7 @@ def test_clients_that_fail_hold_nobody_up(rule: str, miniature: Callable[..., An
     context = made.context._replace(engine=engine)
     state, visits = first(context), []
     for _ in range(6):
-        state, record = play_round(context, state)
+        state, record = run_round(context, state)
         state = RunState(state.round, state.server, state.sites, json.loads(json.dumps(state.memory)))
         assert record["reports"][2] is None
         assert record["probabilities"][2] == 0

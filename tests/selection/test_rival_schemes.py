@@ -14,7 +14,7 @@ import pytest
 from building import scheme_of
 
 from fedstein.errors import InputError
-from fedstein.federation.protocol import RunState, first, play_round
+from fedstein.federation.protocol import RunState, first, run_round
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.selection.active import active_law
@@ -225,7 +225,7 @@ def test_what_is_remembered_goes_through_a_checkpoint(name: str, miniature: Call
     _, expected = federation.play()
     context, state, records = federation.context, first(federation.context), []
     for _ in range(6):
-        state, record = play_round(context, state)
+        state, record = run_round(context, state)
         state = RunState(state.round, state.server, state.sites, json.loads(json.dumps(state.memory)))
         records.append(record.to_dict())
     assert [{**r, "seconds": 0} for r in records] == [{**r, "seconds": 0} for r in expected]

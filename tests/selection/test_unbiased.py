@@ -10,7 +10,7 @@ import pytest
 from building import scheme_of
 
 from fedstein.errors import InputError
-from fedstein.federation.protocol import first, play_round
+from fedstein.federation.protocol import first, run_round
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.selection.draws import proportional
@@ -68,7 +68,7 @@ def test_the_step_of_a_round_is_multiplied(method: str, miniature: Callable[...,
         chosen = {"algorithm": {"particles": 2}, "selection": {"per_round": 1, "unbiased": unbiased}}
         made = miniature(model="blr", algorithm=method, scheme="gradient_norm", sizes=sizes, settings=chosen)
         before = first(made.context)
-        after, record = play_round(made.context, before)
+        after, record = run_round(made.context, before)
         moves[unbiased] = np.asarray(after.server["particles"], float) - np.asarray(before.server["particles"], float)
         client = record.selected[0]
         assert record.probabilities is not None

@@ -21,7 +21,7 @@ from fedstein.inference.methods import METHODS
 from fedstein.report.labels import place_labels
 from fedstein.report.leaderboard_figures import cliques, pareto
 from fedstein.report.load import Run, load_run
-from fedstein.runs import one_by_one
+from fedstein.runs import sequential_jobs
 from fedstein.runs.reading import resolve_layers
 from fedstein.runs.series import SeriesRun
 from fedstein.studies.leaderboard import play, play_board, read_board, write_page
@@ -67,7 +67,7 @@ def test_a_miniature_goes_from_a_plan_to_a_page(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "plan.toml").write_text(PLAN)
     board = read_board(tmp_path / "plan.toml")
     assert board.factors == [0.5, 1.0]
-    for module in (play, one_by_one):  # this process has its threads already
+    for module in (play, sequential_jobs):  # this process has its threads already
         monkeypatch.setattr(module, "start_jax", lambda config: None)
     entries = play_board(board, tmp_path / "board", 0, lambda share, doing: None)
     by_name = {(entry.task, entry.method): entry for entry in entries}
@@ -199,22 +199,24 @@ def test_the_plan_of_the_experiments_names_every_method_and_three_tasks_that_are
 
 
 def test_a_run_that_was_stopped_goes_on_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_by_one, "start_jax", lambda config: None)
+    monkeypatch.setattr(sequential_jobs, "start_jax", lambda config: None)
     settings = {"rounds": 2, "data": {"name": "breast_cancer"}, "partition": {"clients": 2}}
     config = resolve_layers([("test", {**settings, "algorithm": {"kind": "fedavg", "local_steps": 2}})]).config
     jobs = [SeriesRun.of(f"run-seed{seed}", config.model_copy(update={"seed": seed}), 1) for seed in (0, 1)]
-    started = one_by_one.runner.carry_on
+    started = sequential_jobs.runner.continue_rounds
     failures: list[str] = []
 
     def stop(*given: Any) -> Any:
-        raise one_by_one.runner.Interrupted("stopped after round 0")
+        raise sequential_jobs.runner.Interrupted("stopped after round 0")
 
-    monkeypatch.setattr(one_by_one.runner, "carry_on", stop)
-    with pytest.raises(one_by_one.runner.Interrupted):
-        one_by_one.run_jobs_here(jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why))
-    monkeypatch.setattr(one_by_one.runner, "carry_on", started)
+    monkeypatch.setattr(sequential_jobs.runner, "continue_rounds", stop)
+    with pytest.raises(sequential_jobs.runner.Interrupted):
+        sequential_jobs.run_jobs_here(jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why))
+    monkeypatch.setattr(sequential_jobs.runner, "continue_rounds", started)
     (tmp_path / "run-seed1").mkdir()  # a start that was killed before it wrote anything
-    folders = one_by_one.run_jobs_here(jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why))
+    folders = sequential_jobs.run_jobs_here(
+        jobs, tmp_path, lambda share, doing: None, lambda job, why: failures.append(why)
+    )
     assert [load_run(folder).status for folder in folders.values()] == ["finished", "finished"]
     assert failures == []
 
@@ -224,12 +226,12 @@ def test_draws_are_scored_in_place_of_particles_and_their_bytes_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run whose sites were refined predicts with draws; the expected NLL comes from ``Posterior.predict``."""
-    monkeypatch.setattr(one_by_one, "start_jax", lambda config: None)
+    monkeypatch.setattr(sequential_jobs, "start_jax", lambda config: None)
     settings: dict[str, Any] = {"rounds": 4, "data": {"name": "breast_cancer"}, "partition": {"clients": 2}}
     settings |= {"sites": {"expand": "variational"}}
     config = resolve_layers([("test", settings)]).config
     job = SeriesRun.of("task-method-seed0", config, 1)
-    folder = one_by_one.run_jobs_here([job], tmp_path, lambda share, doing: None, lambda job, why: None)[job]
+    folder = sequential_jobs.run_jobs_here([job], tmp_path, lambda share, doing: None, lambda job, why: None)[job]
     run, dataset = load_run(folder), data.load("breast_cancer")
     [found] = quoted_scores([run], tmp_path / "quoted.json")
     p = fedstein.load(folder).predict(dataset.test_x * dataset.scale + dataset.mean, using="weighted")

@@ -47,7 +47,7 @@ def add(one: Mapping[str, Any], other: Mapping[str, Any]) -> Sums:
     return {name: one[name] + np.asarray(other[name], np.float64) for name in one}
 
 
-def no_objection(sums: Mapping[str, Any]) -> str:
+def accept_any_sums(sums: Mapping[str, Any]) -> str:
     """The ``implausible`` of a metric that takes any sums that are not NaN."""
     return ""
 
@@ -93,4 +93,4 @@ class Metric(NamedTuple):
     result: Callable[[Mapping[str, Any], float], float | None]
     larger_is_better: bool = False
     merge: Callable[[Mapping[str, Any], Mapping[str, Any]], Sums] = add
-    implausible: Callable[[Mapping[str, Any]], str] = no_objection
+    implausible: Callable[[Mapping[str, Any]], str] = accept_any_sums

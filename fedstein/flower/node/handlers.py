@@ -36,17 +36,17 @@ from fedstein.flower.messages import (
     Envelope,
     Head,
     InvalidMessage,
-    along,
     check_arrays,
     digest,
-    main_part,
     value,
+    with_prefix,
+    without_prefix,
 )
 from fedstein.flower.node.answers import evaluated, plain, trained
 from fedstein.flower.node.columns import column_sums, columns
 from fedstein.flower.node.policy import check_request, messages_of
 from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected, release_share
-from fedstein.flower.node.rows import Node, Rows, load_rows, policy_of, still_open
+from fedstein.flower.node.rows import Node, Rows, load_rows, needs_column_counts, policy_of
 from fedstein.flower.node.secure import answer_phase
 from fedstein.flower.node.store import Kept, OutOfSync, Store
 from fedstein.inference.points import shapes_of
@@ -171,7 +171,7 @@ def set_up(request: Envelope, store: Store) -> Arrays:
     receipt = value(request.head, "setup", str)
     if not receipt:
         return {}
-    if (sent := along(request.arrays, SETUP)) and digest(sent) == receipt:
+    if (sent := with_prefix(request.arrays, SETUP)) and digest(sent) == receipt:
         store.keep("setup", sent)
         return sent
     arrays = store.kept("setup", receipt)
@@ -192,7 +192,7 @@ def prepare(request: Envelope, config: Config, node: Node, store: Store) -> tupl
     return program, rows
 
 
-def brought_in_line(request: Envelope, store: Store, program: ClientProgram) -> Arrays | None:
+def accepted_site(request: Envelope, store: Store, program: ClientProgram) -> Arrays | None:
     """The client's site as the server accepted it last; None before the first.
 
     It comes with the request where the node has lost it.
@@ -201,7 +201,7 @@ def brought_in_line(request: Envelope, store: Store, program: ClientProgram) -> 
         OutOfSync: The node does not have that site.
     """
     receipt = value(request.head, "accepted", str)
-    restored, for_good = along(request.arrays, RESTORE), not request.head.get("evaluate")
+    restored, for_good = with_prefix(request.arrays, RESTORE), not request.head.get("evaluate")
     kept = Kept(value(request.head, "accepted_round", int), receipt, "", restored, {}) if restored else None
     found = store.sync(receipt, kept, for_good)
     return found if found is None else expand_site(program.wire, store.client, found)[0]
@@ -214,7 +214,7 @@ def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     """
     if config.privacy.on:
         return hello_private(config, node), {}
-    if still_open(config):
+    if needs_column_counts(config):
         found, _ = columns(request, config, node)
         counted = json.loads(str(found["columns"]))[0]
         return {"rows": max(each["rows"] for each in counted.values()), "plays": -1, "data": digest({})}, {}
@@ -236,7 +236,7 @@ def introduce(config: Config, node: Node) -> Head:
 def scale(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     """This client's summands of means and scales: of the means, or of the scales where the means came along."""
     rows = load_rows(config, node, {})
-    y, mean = rows.share.y if rows.task == "regression" else None, main_part(request.arrays)
+    y, mean = rows.share.y if rows.task == "regression" else None, without_prefix(request.arrays)
     return {}, data.second_sums(rows.share.x, y, mean) if mean else data.first_sums(rows.share.x, y)
 
 
@@ -253,8 +253,8 @@ def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     store, number = open_store(request, node), value(request.head, "round", int)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-        state = brought_in_line(request, store, program)
-        received = main_part(request.arrays)
+        state = accepted_site(request, store, program)
+        received = without_prefix(request.arrays)
         store.keep("broadcast", received, number)
     shard = program.shard(rows.share.x, rows.share.y)
     prepared = program.prepare(number, received)
@@ -262,13 +262,13 @@ def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     if "train" in request.head:
         cached = received if value(request.head, "train", str) == BROADCAST else {}
         with store.locked():
-            receipt, update = trained(program, rows, store, number, state, along(request.arrays, TRAIN), cached)
+            receipt, update = trained(program, rows, store, number, state, with_prefix(request.arrays, TRAIN), cached)
         return {"receipt": receipt}, {**report, **{TRAIN + name: array for name, array in update.items()}}
     if not request.head.get("evaluate"):
         return {}, report
     if "evaluate" not in messages_of(config):
         raise InvalidMessage("the run's config asks for no evaluation by clients: evaluate.where is not 'clients'")
-    found = evaluated(program, rows, node, along(request.arrays, EVALUATE) or {POINTS: received.get(POINTS)})
+    found = evaluated(program, rows, node, with_prefix(request.arrays, EVALUATE) or {POINTS: received.get(POINTS)})
     return {}, {**report, **{EVALUATE + name: array for name, array in found.items()}}
 
 
@@ -277,8 +277,8 @@ def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     store, number = open_store(request, node), value(request.head, "round", int)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-        state = brought_in_line(request, store, program)
-        assignment, cached = main_part(request.arrays), along(request.arrays, HELD)
+        state = accepted_site(request, store, program)
+        assignment, cached = without_prefix(request.arrays), with_prefix(request.arrays, HELD)
         if held := value(request.head, "held", str):
             before = store.kept("broadcast", held)
             if before is None:
@@ -293,7 +293,7 @@ def evaluate(request: Envelope, config: Config, node: Node) -> tuple[Head, Array
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-    return {}, evaluated(program, rows, node, main_part(request.arrays))
+    return {}, evaluated(program, rows, node, without_prefix(request.arrays))
 
 
 def for_passes(request: Envelope, config: Config, node: Node, what: str) -> tuple[ClientProgram, Rows, Arrays]:
@@ -307,7 +307,7 @@ def for_passes(request: Envelope, config: Config, node: Node, what: str) -> tupl
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
-    return program, rows, main_part(request.arrays)
+    return program, rows, without_prefix(request.arrays)
 
 
 def expand(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:

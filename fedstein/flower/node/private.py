@@ -8,8 +8,8 @@ from fedstein.data.shard import Shard
 from fedstein.errors import InputError
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.secure_sum.member import Member
-from fedstein.flower.messages import Envelope, Head, digest, main_part, value
-from fedstein.flower.node.rows import Node, load_rows, still_open
+from fedstein.flower.messages import Envelope, Head, digest, value, without_prefix
+from fedstein.flower.node.rows import Node, load_rows, needs_column_counts
 from fedstein.privacy.guard import Guard, Unprotected, refuse
 from fedstein.privacy.noise import node_secret
 from fedstein.privacy.shared_noise import SharedNoise
@@ -60,7 +60,7 @@ def release_share(program: ClientProgram, shard: Shard, request: Envelope, membe
     """
     shared = SharedNoise(member.session, member.threshold)
     number = value(request.head, "round", int)
-    return program.release_share(number, member.me, main_part(request.arrays), shard, shared)
+    return program.release_share(number, member.me, without_prefix(request.arrays), shard, shared)
 
 
 def hello_private(config: Config, node: Node) -> Head:
@@ -72,7 +72,7 @@ def hello_private(config: Config, node: Node) -> Head:
     known = UNKNOWN if node.partition is None else node.partition
     if node.plays:
         raise InputError("a private run needs a node of its own for every client; use partition-id=K")
-    if still_open(config):  # counts of columns come first, where they are public
+    if needs_column_counts(config):  # counts of columns come first, where they are public
         refuse("columns", config.privacy)
         return {"rows": UNKNOWN, "plays": known, "data": digest({})}
     rows = load_rows(config, node, {}, anew=True)

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     atexit.register(pool.close)
     from flwr.supernode.cli import flower_supernode
 
-    from fedstein.flower.node.patient_push import keep_replies
+    from fedstein.flower.node.push_retries import retry_pushes
     from fedstein.flower.node.receiver import take_messages
     from fedstein.flower.node.tasks import TaskRunner
 
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.chmod(path, 0o600)
         shorten_node_waits(alarm)
         take_messages(alarm)
-        keep_replies()
+        retry_pushes()
         sys.argv = ["flower-supernode", *others, "--host", HOST, "--port", str(port)]
         sys.argv += ["--isolation", "process", "--superexec-auth-secret-file", str(path)]
         TaskRunner(f"{HOST}:{port}", secret.encode(), pool, alarm, own.task_seconds).start()

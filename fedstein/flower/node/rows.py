@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstein import data
-from fedstein.data.holdout import Share, share_out
+from fedstein.data.holdout import Share, split_client
 from fedstein.data.node_rows import Expectation
 from fedstein.errors import InputError
 from fedstein.files import pack, unpack, write_bytes
 from fedstein.flower.messages import digest
+from fedstein.flower.node.client_ids import name_of, parse_client_ids
 from fedstein.flower.node.policy import ANY, Policy, of_columns, read_policy, refuse_small
-from fedstein.flower.node.several import client_ids, name_of
 from fedstein.inference.sites.base import Arrays
 from fedstein.runs.config import Config, whole_config
-from fedstein.runs.federate import as_clients_have_it, expects_counts, load_dataset, split_rows
+from fedstein.runs.federate import expects_counts, load_dataset, split_rows, with_label_noise
 
 KEPT = "rows.safetensors"
 BUILT_IN = ("embedded", "scikit-learn", "fetched")  # origins of datasets that a node in a trial may load
@@ -110,7 +110,7 @@ def read_node(settings: Mapping[str, Any]) -> Node:
         raise InputError(f"--node-config: expected partition-id as a number from 0, got {partition!r}")
     if not settings.get("state-dir"):
         raise InputError('--node-config needs state-dir="FOLDER": where this node keeps its site between requests')
-    plays = client_ids(several) if several is not None else ()
+    plays = parse_client_ids(several) if several is not None else ()
     partition = plays[0] if plays else partition
     own = f"clients-{several}" if plays else name_of(partition) if partition is not None else Path(path).stem
     name = str(settings.get("name", "")) or own
@@ -211,7 +211,7 @@ def load_rows(config: Config, node: Node, setup: Arrays, *, anew: bool = False) 
         write_bytes(kept, pack({"x": raw.x, "y": raw.y, **about}))
     if expects_counts(config.to_dict()):
         data.refuse_no_counts(raw.y, Path(node.data).name or node.name)
-    share = share_out(raw.x, raw.y, config.evaluate.fraction)
+    share = split_client(raw.x, raw.y, config.evaluate.fraction)
     refuse_small(node.policy, len(share.x), "rows to train on")
     if "mean" in setup:
         share = scaled(share, setup, node)
@@ -297,7 +297,7 @@ def _shared_out(config: str) -> tuple[data.Dataset, list[np.ndarray]]:
     """The dataset of a trial and every client's rows; a node that plays many clients reads it once."""
     found = whole_config(tomllib.loads(config), "what the server sent")
     dataset = load_dataset(found.to_dict())
-    return as_clients_have_it(found, dataset), split_rows(found, dataset)
+    return with_label_noise(found, dataset), split_rows(found, dataset)
 
 
 def read_own(config: Config, path: str) -> Raw:
@@ -330,7 +330,7 @@ def expected_rows(config: Config) -> Expectation:
     )
 
 
-def still_open(config: Config) -> bool:
+def needs_column_counts(config: Config) -> bool:
     """Whether nodes are asked first what their columns hold, since categories or fills are not known yet."""
     given = config.data
     return given.name == "nodes" and data.is_open(given.categories, given.missing, given.fill)

@@ -26,7 +26,7 @@ from fedstein.federation.secure_sum.wire import (
     write_publics,
 )
 from fedstein.files import write_bytes
-from fedstein.flower.messages import SETUP, Envelope, Head, InvalidMessage, along, value
+from fedstein.flower.messages import SETUP, Envelope, Head, InvalidMessage, value, with_prefix
 from fedstein.flower.node.store import Store
 from fedstein.inference.sites.base import Arrays
 
@@ -83,8 +83,8 @@ def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope, M
 def plain_request(request: Envelope) -> Envelope:
     """The request that would get the summand as it is."""
     head: Head = {**request.head, "kind": value(request.head, "of", str)}
-    setup = {SETUP + name: array for name, array in along(request.arrays, SETUP).items()}
-    return Envelope(head, {**along(request.arrays, OF), **setup})
+    setup = {SETUP + name: array for name, array in with_prefix(request.arrays, SETUP).items()}
+    return Envelope(head, {**with_prefix(request.arrays, OF), **setup})
 
 
 def open_session(store: Store, session: str) -> Member:

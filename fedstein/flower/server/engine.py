@@ -18,19 +18,19 @@ from fedstein.evaluation.metrics.base import add
 from fedstein.federation.channel import POINTS, not_held, placed
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import NOBODY, Assignment, ClientInfo, Trained
+from fedstein.federation.secure_round import release_shapes, threshold_of
 from fedstein.federation.secure_sum.collector import TooFew
 from fedstein.federation.site_table import SiteTable
-from fedstein.federation.together import release_shapes, threshold_of
 from fedstein.flower.messages import (
     BROADCAST,
     EVALUATE,
     TRAIN,
     InvalidMessage,
     Shapes,
-    along,
     digest,
-    main_part,
     value,
+    with_prefix,
+    without_prefix,
 )
 from fedstein.flower.server.forms import report_form, undecodable, update_form
 from fedstein.flower.server.pending import ClientCheck, Exchange, Outcome
@@ -103,8 +103,10 @@ class FlowerEngine:
         )
         for each in (found, both):
             self._count(round_index, each)
-            reports = reports | {client: main_part(reply.arrays) for client, reply in each.replies.items()}
-        self._speculated = {client: (r.head["receipt"], along(r.arrays, TRAIN)) for client, r in both.replies.items()}
+            reports = reports | {client: without_prefix(reply.arrays) for client, reply in each.replies.items()}
+        self._speculated = {
+            client: (r.head["receipt"], with_prefix(r.arrays, TRAIN)) for client, r in both.replies.items()
+        }
         return {client: placed(reports[client]) for client in candidates if client in reports}
 
     def _speculative(
@@ -130,7 +132,7 @@ class FlowerEngine:
         update_check = partial(undecodable, self.program.wire, "update", round_index, self._update_form)
 
         def check_both(client: int, arrays: Arrays) -> str:
-            return check(client, main_part(arrays)) or update_check(client, along(arrays, TRAIN))
+            return check(client, without_prefix(arrays)) or update_check(client, with_prefix(arrays, TRAIN))
 
         form = {TRAIN + name: shape for name, shape in self._update_form.on_wire.items()}
         uses = BROADCAST if any(each.cached for each in early.values()) else ""
@@ -147,7 +149,7 @@ class FlowerEngine:
             extra={"train": uses},
         )
 
-    def anticipate(self, assignments: Mapping[int, Assignment]) -> None:
+    def assign_early(self, assignments: Mapping[int, Assignment]) -> None:
         self._anticipated = assignments
 
     def trained_early(self, round_index: int, sites: SiteTable) -> dict[int, Trained]:
@@ -197,7 +199,7 @@ class FlowerEngine:
         self._count(round_index, found)
         return None
 
-    def train_together(
+    def train_in_secure_sum(
         self, round_index: int, clients: Sequence[int], assignment: Arrays, sites: SiteTable, threshold: int
     ) -> tuple[Arrays, list[int], int] | None:
         """The noisy sums over clients of a private round, who is in them, and the threshold; None if too few stayed."""
@@ -245,9 +247,9 @@ class FlowerEngine:
         for found in (sums, joined):
             self._count(round_index, found._replace(missing={}))  # who is missing is with the evaluation itself
         replies = {client: reply.arrays for client, reply in sums.replies.items()}
-        replies |= {client: along(reply.arrays, EVALUATE) for client, reply in joined.replies.items()}
+        replies |= {client: with_prefix(reply.arrays, EVALUATE) for client, reply in joined.replies.items()}
         if both:
-            early = {client: main_part(reply.arrays) for client, reply in joined.replies.items()}
+            early = {client: without_prefix(reply.arrays) for client, reply in joined.replies.items()}
             self._early = (number, digest(broadcast), early)
         return {client: replies[client] for client in clients if client in replies}
 
@@ -269,7 +271,7 @@ class FlowerEngine:
         report_check = self._report_check(number)
 
         def check_both(client: int, arrays: Arrays) -> str:
-            return check(client, along(arrays, EVALUATE)) or report_check(client, main_part(arrays))
+            return check(client, with_prefix(arrays, EVALUATE)) or report_check(client, without_prefix(arrays))
 
         sums = {EVALUATE + name: form for name, form in self._sum_shapes.items()}
         twice = {EVALUATE + name: array for name, array in not_held(given, broadcast).items()}
@@ -284,7 +286,7 @@ class FlowerEngine:
             extra={"evaluate": True},
         )
 
-    def evaluate_together(
+    def evaluate_in_secure_sum(
         self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable
     ) -> tuple[Sums, list[int]] | None:
         """The sums over all clients' held-out rows and who is in them; None if each client sends its own."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedstein.data.shard import Shard
 from fedstein.errors import InputError
-from fedstein.federation.channel import EVERYBODY, Wire, placed
+from fedstein.federation.channel import ALL_CLIENTS, Wire, placed
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.packing import PACKED, largest
 from fedstein.flower.messages import DTYPES, InvalidMessage, Shapes, check_arrays, shapes_of
@@ -125,7 +125,7 @@ def form_of(program: ClientProgram, kind: str, shapes: Mapping[str, Any]) -> For
     """
     zeros = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
     wire = program.wire
-    sent = wire.encode(kind, 0, EVERYBODY, zeros)
+    sent = wire.encode(kind, 0, ALL_CLIENTS, zeros)
     encoded = wire.unpack(sent)
     for name, array in encoded.items():
         if str(array.dtype) not in DTYPES:
@@ -135,4 +135,4 @@ def form_of(program: ClientProgram, kind: str, shapes: Mapping[str, Any]) -> For
             )
     packed = {PACKED: ((-largest(encoded),), "uint8")}
     on_wire = shapes_of(encoded) if wire.packing == "none" else packed
-    return Form(on_wire, shapes_of(encoded), shapes_of(wire.decode(kind, 0, EVERYBODY, sent)))
+    return Form(on_wire, shapes_of(encoded), shapes_of(wire.decode(kind, 0, ALL_CLIENTS, sent)))

@@ -66,7 +66,7 @@ class Membership:
         self._greeted: dict[int, float] = {}
         self._looked = -1e9
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Greet nodes that are new, take in who they are, forget nodes that are gone."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY:
@@ -150,7 +150,7 @@ class Membership:
     def _free(self) -> int | None:
         return next((info.id for info in self.infos if not info.rows), None)
 
-    def here(self) -> int:
+    def count_connected(self) -> int:
         """How many clients are connected, those that wait for an id included."""
         return len(self.where) + len(self.waiting_names)
 
@@ -166,16 +166,17 @@ class Membership:
             FedsteinError: Too few clients came in time.
         """
         began = time.monotonic()
-        while self.here() < (enough or self.size) and time.monotonic() - began < seconds:
-            self.look()
-            self.transport.rest(0.1)
-        if self.here() < self.size and (all_of_them or not self.here()):
+        while self.count_connected() < (enough or self.size) and time.monotonic() - began < seconds:
+            self.refresh()
+            self.transport.wait(0.1)
+        connected = self.count_connected()
+        if connected < self.size and (all_of_them or not connected):
             go_on = "start the other nodes, or set it to 'proceed' to go on without them"
             away = "".join(f"; {name} was turned away: {reason}" for name, reason in self.turned_away.items())
             raise FedsteinError(
-                f"{self.here()} of {self.size} clients are there after {seconds:.0f} s (engine.start_timeout), and "
+                f"{connected} of {self.size} clients are there after {seconds:.0f} s (engine.start_timeout), and "
                 f"engine.on_missing is 'wait'; {go_on}{away}"
-                if self.here()
+                if connected
                 else f"no client is there after {seconds:.0f} s (engine.start_timeout); start the nodes, see their logs"
                 f"{away}"
             )

@@ -134,7 +134,7 @@ class Requests:
         while under_way := [part for part in parts if part.waiting]:
             waiting = {client: entry for part in under_way for client, entry in part.waiting.items()}
             self.events.asking(kind, number, waiting)
-            self.membership.look()
+            self.membership.refresh()
             for part in under_way:
                 self._send_due(part)
             if self._collect(under_way):
@@ -153,7 +153,7 @@ class Requests:
                 reason = waiting_text(list(waiting.values()), self._name, now)
                 size = max(part.size for part in under_way)
                 self.events.note("waiting", number=number, kind=kind, bytes=size, reason=reason)
-            self.transport.rest(min(LOOKS[0] + (now - began) / 10, LOOKS[1]))
+            self.transport.wait(min(LOOKS[0] + (now - began) / 10, LOOKS[1]))
         self.events.asking(kind, number, ())
         for part in parts:
             for client, reason in part.outcome.missing.items():

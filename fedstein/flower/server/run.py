@@ -59,7 +59,7 @@ def run_over(
     """
     raw = {**raw, "engine": {**raw.get("engine", {}), "kind": "flower"}}
     if (out / "config.toml").exists():
-        return go_on(transport, raw, out, events, on_round)
+        return continue_run(transport, raw, out, events, on_round)
     refuse_used(out)
     dataset = load_dataset(raw)
     config, notes = resolve(raw, facts_of(dataset))
@@ -80,7 +80,9 @@ def run_over(
     return runner.start(prepared, out, on_round, begun)
 
 
-def go_on(transport: Transport, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound) -> dict[str, Any]:
+def continue_run(
+    transport: Transport, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound
+) -> dict[str, Any]:
     """Go on with the unfinished run in ``out``, with the config of its folder.
 
     Args:
@@ -202,7 +204,7 @@ def prepare_over(
     return PreparedRun(config, dataset, context, federation, evaluation), membership
 
 
-def taking_part(requests: Requests, config: Config) -> list[int]:
+def participants(requests: Requests, config: Config) -> list[int]:
     """The ids of the clients that have joined and are not barred."""
     barred = config.selection.barred or ()
     return [info.id for info in requests.membership.infos if info.rows and info.id not in barred]
@@ -222,11 +224,11 @@ def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset)
     Raises:
         FedsteinError: No client answered.
     """
-    present, (first, second) = taking_part(requests, config), sum_shapes(len(dataset.feature_names), dataset.task)
+    present, (first, second) = participants(requests, config), sum_shapes(len(dataset.feature_names), dataset.task)
     if sums_are_secure(config):
         total, inside = secure_total(requests, "scale", 0, present, {}, first)
         again, _ = secure_total(requests, "scale", 0, inside, mean_from(total), second)
-        return scale_from(about_means(total, again), again)
+        return scale_from(sums_about_means(total, again), again)
     while True:
         before = requests.summands("scale", present, {}, first)
         total = add(before.values())
@@ -236,7 +238,7 @@ def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset)
         present = list(after)  # both passes must be over the same rows
 
 
-def about_means(total: Arrays, again: Arrays) -> Arrays:
+def sums_about_means(total: Arrays, again: Arrays) -> Arrays:
     """The first sums as those of the second pass's rows would be, with the means that the second pass was about.
 
     A client may have dropped out in between. The formulas hold for any point that distances are measured from. So the
@@ -272,7 +274,7 @@ def federated_basis(requests: Requests, config: Config, model: Model, inputs: in
         FedsteinError: No client answered.
     """
     width = model.prepare(np.zeros((1, inputs), np.float32)).shape[1]
-    present = taking_part(requests, config)
+    present = participants(requests, config)
 
     def total(probe: np.ndarray | None) -> np.ndarray:
         shape = (width, width if probe is None else probe.shape[1])

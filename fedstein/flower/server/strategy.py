@@ -29,13 +29,13 @@ from fedstein.data import scaled
 from fedstein.errors import InputError
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
-from fedstein.federation.protocol import RunState, first, play_round
+from fedstein.federation.protocol import RunState, first, run_round
 from fedstein.federation.records import RoundRecord
 from fedstein.flower.messages import Envelope, Head
 from fedstein.flower.records import array_record, to_record
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.run import prepare_over
-from fedstein.flower.server.transport import DeliveryFailure, GridTransport, PatientGrid, read_reply
+from fedstein.flower.server.transport import DeliveryFailure, GridTransport, RetryingGrid, read_reply
 from fedstein.inference.sites.base import Arrays
 from fedstein.runs.build import build_model, build_program
 from fedstein.runs.config import merge, read_toml, resolve
@@ -46,7 +46,7 @@ Played = tuple[RunState, RoundRecord]  # a round: the state after it and its rec
 HANDED = "handed out: "  # how the tickets of messages begin that Flower sends for us
 
 
-class HandedOut(GridTransport):
+class StrategyTransport(GridTransport):
     """A transport for a strategy: the first request to train of each round is left to Flower's loop to send."""
 
     def __init__(self, grid: Grid, events: Events):
@@ -65,7 +65,7 @@ class HandedOut(GridTransport):
         self.out.put(Message(record, dst_node_id=node, message_type=MessageType.TRAIN, ttl=ttl))
         return [self.ticket]
 
-    def hand_in(self, replies: Sequence[Message]) -> None:
+    def take_replies(self, replies: Sequence[Message]) -> None:
         """Take the replies that Flower's loop got to the message; none if it timed out."""
         self.given[self.ticket] = (
             read_reply(replies[0]) if replies else DeliveryFailure("no reply in the time that Flower was given", True)
@@ -117,7 +117,7 @@ class FedStein(Strategy):
         self.state: RunState | None = None
         self.records: list[dict[str, Any]] = []  # one for each round, as in rounds.jsonl
         self._round: Future[Played] | None = None
-        self._post: HandedOut | None = None
+        self._post: StrategyTransport | None = None
 
     def initial_arrays(self) -> ArrayRecord:
         """The particles before round 1, drawn from the seed."""
@@ -127,7 +127,7 @@ class FedStein(Strategy):
 
     def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
         """Flower's loop, over a grid that does not raise while the link is away: the round is asked again then."""
-        return super().start(PatientGrid(grid, self.events), *args, **kwargs)
+        return super().start(RetryingGrid(grid, self.events), *args, **kwargs)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -147,13 +147,13 @@ class FedStein(Strategy):
             FedsteinError: Too few nodes connected, or no client could be asked to train.
         """
         if self.prepared is None or self.state is None or self._post is None:
-            self._post = HandedOut(grid, self.events)
+            self._post = StrategyTransport(grid, self.events)
             self.prepared, _ = prepare_over(self._post, self.config, self.dataset, self.events, uuid.uuid4().hex)
             self.state = first(self.prepared.context)
         self.state = with_particles(self.state, arrays)
         context, state, transport = self.prepared.context, self.state, self._post
         transport.free = True
-        self._round = in_a_thread(lambda: play_round(context, state))
+        self._round = in_a_thread(lambda: run_round(context, state))
         while True:
             try:
                 return [transport.out.get(timeout=0.05)]
@@ -182,7 +182,7 @@ class FedStein(Strategy):
         """
         if self._round is None or self._post is None or self.prepared is None:
             raise InputError("aggregate_train takes the replies to what configure_train returned; call that first")
-        self._post.hand_in(list(replies))
+        self._post.take_replies(list(replies))
         self.state, record = self._round.result()
         self.records.append(record.to_dict())
         return particle_record(self.prepared.posterior(self.state.server)), MetricRecord(

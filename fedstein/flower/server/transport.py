@@ -1,8 +1,8 @@
 """Sending messages to nodes and collecting what comes back, over Flower's Grid.
 
-Every call to Flower's Grid goes through ``PatientGrid``. The link (Flower's SuperLink) may die at any point of an
+Every call to Flower's Grid goes through ``RetryingGrid``. The link (Flower's SuperLink) may die at any point of an
 exchange. Flower waits by itself for a link that refuses connections, but it raises in other cases, for example where
-the link has taken a message and died before it acknowledged the message's objects. ``PatientGrid`` turns all of these
+the link has taken a message and died before it acknowledged the message's objects. ``RetryingGrid`` turns all of these
 into one condition, "the link is away", which its callers see as "nothing yet": no message was taken, no reply has
 come, the nodes are those of the last look. The server then asks again, and within ``engine.patience`` nothing ends.
 """
@@ -76,7 +76,7 @@ def link_is_away(error: Exception) -> bool:
     )
 
 
-class PatientGrid(Grid):
+class RetryingGrid(Grid):
     """A Flower Grid that stands in for another one and does not raise while the link is away."""
 
     def __init__(self, grid: Grid, events: Events | None = None):
@@ -223,7 +223,7 @@ class Transport(Protocol):
         """The replies that have come, by ticket; each is handed out once."""
         ...
 
-    def rest(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait between two looks for replies."""
         ...
 
@@ -232,7 +232,7 @@ class GridTransport:
     """The transport over a Flower Grid, whose link may come and go."""
 
     def __init__(self, grid: Grid, events: Events | None = None):
-        self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid, events)
+        self.grid = grid if isinstance(grid, RetryingGrid) else RetryingGrid(grid, events)
 
     def nodes(self) -> list[int]:
         return list(self.grid.get_node_ids())
@@ -259,7 +259,7 @@ class GridTransport:
             found[message.metadata.reply_to_message_id] = read_reply(message)  # the source of an error may be the link
         return found
 
-    def rest(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         time.sleep(max(seconds, self.grid.pause))
 
 

@@ -50,7 +50,7 @@ class Protection(NamedTuple):
         sensitivities: How much one row can change each sum.
         target: The server's state, what a client has released -> the client's target as the server knows it, in the
             form that schemes take. None if nothing can be known of it.
-        together: The server's state, the round, what clients received, the noisy sums over clients of a round, these
+        apply_sum: The server's state, the round, what clients received, the noisy sums over clients of a round, these
             clients, and the variance of the noise over that of a single release -> the new state. Where there is one,
             clients have no state, and only their sum is known. None if each client's release is.
     """
@@ -59,7 +59,7 @@ class Protection(NamedTuple):
     finish: Callable[[Mapping[str, Any], Arrays, Own], Arrays]
     sensitivities: Mapping[str, float]
     target: Callable[[Arrays, Own], Any] | None = None
-    together: Callable[[Arrays, int, Arrays, Mapping[str, Any], Sequence[int], float], Arrays] | None = None
+    apply_sum: Callable[[Arrays, int, Arrays, Mapping[str, Any], Sequence[int], float], Arrays] | None = None
 
 
 class Method(NamedTuple):
@@ -121,7 +121,7 @@ class MethodSettings(Settings):
     )
 
 
-class FleetSettings(MethodSettings):
+class ClientCountSettings(MethodSettings):
     """The key of methods whose formulas need the number of clients."""
 
     clients: Positive | None = Field(
@@ -129,7 +129,7 @@ class FleetSettings(MethodSettings):
     )
 
     @property
-    def fleet(self) -> int:
+    def client_count(self) -> int:
         """K.
 
         Raises:
@@ -171,7 +171,7 @@ class MethodKind(NamedTuple):
             that ask nobody do.
         answers_tilted: Whether the method has a prior and a tilted target, which KSD reports on.
         scheme: The selection scheme that the method has by default; empty if the table of defaults decides.
-        everybody: Whether all clients train in a round unless ``selection.per_round`` says otherwise.
+        full_participation: Whether all clients train in a round unless ``selection.per_round`` says otherwise.
         pooled: Whether one client holds the rows of all clients.
         averages: Whether updates are averaged by rows, so that a scheme can weigh their steps (``Method.weigh``).
         least_particles: The smallest number of particles that makes sense.
@@ -186,7 +186,7 @@ class MethodKind(NamedTuple):
     answers_reports: bool = True
     answers_tilted: bool = True
     scheme: str = ""
-    everybody: bool = False
+    full_participation: bool = False
     pooled: bool = False
     averages: bool = False
     least_particles: int = 2

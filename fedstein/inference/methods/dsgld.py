@@ -65,7 +65,7 @@ def dsgld(model: Model, site: Site, settings: ChainSettings) -> Method:
     def row_gradients(rows: int) -> dict[str, int]:
         return {"train": settings.local_steps * min(rows, settings.batch_size) * settings.chains, "site": 0}
 
-    settings.fleet  # noqa: B018 - refused here, before anything is computed, where it is not known
+    settings.client_count  # noqa: B018 - refused here, before anything is computed, where it is not known
     return Method(
         name=settings.kind,
         spec=TargetSpec(model, site, settings.temperature, KERNELS["rbf"]),
@@ -96,7 +96,7 @@ def langevin_visit(
     Returns:
         C x d.
     """
-    score = likelihood_score(model, settings, given, settings.temperature / settings.fleet)
+    score = likelihood_score(model, settings, given, settings.temperature / settings.client_count)
     size = given.scale * settings.step_size
     key = jax.random.fold_in(given.key, 1)
 

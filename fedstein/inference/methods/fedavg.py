@@ -64,11 +64,11 @@ def fedavg(model: Model, site: Site, settings: MethodSettings) -> Method:
         shared=(),
         sequential=False,
         row_gradients=sgd_row_gradients(settings),
-        weigh=longer_move,
+        weigh=scaled_update,
     )
 
 
-def longer_move(server: Arrays, update: Arrays, factor: float) -> Arrays:
+def scaled_update(server: Arrays, update: Arrays, factor: float) -> Arrays:
     """The update with its move away from the server's weights times a factor.
 
     Args:
@@ -91,7 +91,7 @@ FEDAVG = MethodKind(
     sites="none",
     uses_sites=False,
     answers_tilted=False,
-    everybody=True,
+    full_participation=True,
     averages=True,
     least_particles=1,
 )

@@ -60,6 +60,6 @@ FEDAVG_ENSEMBLE = MethodKind(
     sites="none",
     uses_sites=False,
     answers_tilted=False,
-    everybody=True,
+    full_participation=True,
     averages=True,
 )

@@ -21,13 +21,13 @@ from fedstein.errors import InputError
 from fedstein.inference.factor_method import FactorSettings, adam_rate, factor_method
 from fedstein.inference.local_laplace import curvature_at, local_mode
 from fedstein.inference.local_vi import Anchor, likelihood_score, natural_vi
-from fedstein.inference.methods.base import FleetSettings, Method, MethodKind, Training
+from fedstein.inference.methods.base import ClientCountSettings, Method, MethodKind, Training
 from fedstein.inference.sites.base import Site
 from fedstein.models.base import Model
 from fedstein.settings import PositiveFloat, Share
 
 
-class FedepSettings(FactorSettings, FleetSettings):
+class FedepSettings(FactorSettings, ClientCountSettings):
     """Settings of FedEP."""
 
     kind: str = "fedep"
@@ -70,7 +70,7 @@ def fedep(model: Model, site: Site, settings: FedepSettings) -> Method:
             samples=settings.samples,
         )
 
-    rho = settings.damping if settings.damping is not None else 1 / settings.fleet
+    rho = settings.damping if settings.damping is not None else 1 / settings.client_count
     points = 1 if laplace else 2 * settings.samples
     return factor_method(model, site, settings, fit, rho=rho, points=points, curvature=laplace)
 
@@ -93,6 +93,6 @@ FEDEP = MethodKind(
     build=fedep,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

@@ -116,6 +116,6 @@ FEDGVI = MethodKind(
     build=fedgvi,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

@@ -26,7 +26,7 @@ from fedstein.inference import diagonal
 from fedstein.inference.factor_method import adam_rate
 from fedstein.inference.local_sgd import average_by_rows
 from fedstein.inference.local_vi import Anchor, likelihood_score, natural_vi
-from fedstein.inference.methods.base import Accepted, FleetSettings, Method, MethodKind, Training
+from fedstein.inference.methods.base import Accepted, ClientCountSettings, Method, MethodKind, Training
 from fedstein.inference.sites.base import Arrays, Site, State
 from fedstein.inference.target import TargetSpec
 from fedstein.models.base import Model
@@ -34,7 +34,7 @@ from fedstein.settings import Positive, PositiveFloat, Share
 from fedstein.stein import KERNELS
 
 
-class FedivonSettings(FleetSettings):
+class FedivonSettings(ClientCountSettings):
     """Settings of FedIvon."""
 
     kind: str = "fedivon"
@@ -57,7 +57,7 @@ def fedivon(model: Model, site: Site, settings: FedivonSettings) -> Method:
     Returns:
         The method. Its server state is ``mean`` and ``precision`` of q, the rows and the number of clients seen.
     """
-    fleet = settings.fleet
+    fleet = settings.client_count
 
     def init(key: Array) -> Arrays:
         origin = model.init(key, 1)[0]
@@ -134,6 +134,6 @@ FEDIVON = MethodKind(
     build=fedivon,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

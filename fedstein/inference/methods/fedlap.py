@@ -62,6 +62,6 @@ FEDLAP = MethodKind(
     build=fedlap,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

@@ -138,7 +138,7 @@ FEDPA = MethodKind(
     sites="none",
     uses_sites=False,
     answers_tilted=False,
-    everybody=True,
+    full_participation=True,
     averages=True,
     least_particles=1,
 )

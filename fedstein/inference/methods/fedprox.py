@@ -60,7 +60,7 @@ FEDPROX = MethodKind(
     sites="none",
     uses_sites=False,
     answers_tilted=False,
-    everybody=True,
+    full_participation=True,
     averages=True,
     least_particles=1,
 )

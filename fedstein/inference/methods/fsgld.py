@@ -65,7 +65,7 @@ def fsgld(model: Model, site: Site, settings: FsgldSettings) -> Method:
 
     def train(given: Training) -> tuple[Arrays, State]:
         received, own = given.received, given.state
-        eta, precision = (received[name] - settings.fleet * own[name] for name in SURROGATE)
+        eta, precision = (received[name] - settings.client_count * own[name] for name in SURROGATE)
         chain = langevin_visit(model, settings, given, lambda theta: eta - precision * theta)
         centre, rows = jnp.mean(chain, axis=0), whole(given.shard)
         weights = rows.weights / settings.temperature

@@ -25,14 +25,14 @@ from pydantic import Field
 from fedstein.inference import diagonal
 from fedstein.inference.factor_method import FactorSettings, adam_rate, factor_method
 from fedstein.inference.local_vi import Anchor, likelihood_score, natural_vi
-from fedstein.inference.methods.base import Accepted, FleetSettings, Method, MethodKind, Training
+from fedstein.inference.methods.base import Accepted, ClientCountSettings, Method, MethodKind, Training
 from fedstein.inference.sites.base import Arrays, Own, Site
 from fedstein.inference.target import TILTED
 from fedstein.models.base import Model
 from fedstein.settings import PositiveFloat, Share
 
 
-class IvonAdmmSettings(FactorSettings, FleetSettings):
+class IvonAdmmSettings(FactorSettings, ClientCountSettings):
     """Settings of IVON-ADMM."""
 
     kind: str = "ivon_admm"
@@ -54,7 +54,7 @@ def ivon_admm(model: Model, site: Site, settings: IvonAdmmSettings) -> Method:
         The method. Its server state has ``q_eta`` and ``q_precision``, the global q, besides the sums of factors.
     """
     penalty = settings.penalty
-    relaxed = 1 / (1 + penalty * settings.fleet)
+    relaxed = 1 / (1 + penalty * settings.client_count)
 
     def fit(given: Training, cavity: Anchor, start: tuple[Array, Array]) -> tuple[Array, Array]:
         return natural_vi(
@@ -113,6 +113,6 @@ IVON_ADMM = MethodKind(
     build=ivon_admm,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

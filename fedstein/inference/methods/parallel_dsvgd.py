@@ -63,7 +63,7 @@ def parallel_dsvgd(model: Model, site: Site, settings: ParallelSettings) -> Meth
         return parallel_sites(model, site, settings, name="parallel_dsvgd")
     density, bandwidth = site.kde
     steps, prior = settings.local_steps, settings.prior or "divided"
-    refuse_what_cannot_work(model, prior, density, bandwidth)
+    refuse_improper_targets(model, prior, density, bandwidth)
     optimiser = AdaGrad(settings.step_size, settings.epsilon)
     direction = partial(tilted_direction, kernel=KERNELS[settings.kernel])
     serial = dsvgd(model, site, settings, name="parallel_dsvgd")
@@ -103,7 +103,7 @@ def parallel_dsvgd(model: Model, site: Site, settings: ParallelSettings) -> Meth
     return serial._replace(train=train, shared=("local",), apply=apply, sequential=False)
 
 
-def refuse_what_cannot_work(model: Model, prior: str, density: str, bandwidth: float) -> None:
+def refuse_improper_targets(model: Model, prior: str, density: str, bandwidth: float) -> None:
     """Refuse combinations whose target on the server is not a density.
 
     Raises:
@@ -126,5 +126,5 @@ PARALLEL_DSVGD = MethodKind(
     about="several clients train from the same particles; the server combines their updates",
     settings=ParallelSettings,
     build=parallel_dsvgd,
-    everybody=True,
+    full_participation=True,
 )

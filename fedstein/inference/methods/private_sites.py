@@ -40,7 +40,7 @@ from fedstein.privacy.settings import PrivacySettings
 from fedstein.stein import KERNELS
 
 
-def quiet(steps: int, to_go: float) -> None:
+def ignore_progress(steps: int, to_go: float) -> None:
     """Ignore the progress of settling."""
 
 
@@ -113,7 +113,7 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         half = jax.random.normal(key, (-(-settings.particles // 2), model.dim))
         draws = jnp.concatenate([half, -half])[: settings.particles]  # pairs, so that their mean is the posterior's
         unit = SiteGaussian(np.zeros(model.dim), np.eye(model.dim))
-        standard = np.asarray(on_gaussian(draws, unit, STEPS, quiet).particles)
+        standard = np.asarray(on_gaussian(draws, unit, STEPS, ignore_progress).particles)
         rounds = no_rounds(visits, width + family.extra, width, packed_length) if secure else {}
         return placed({"standard": standard, **total({}), **rounds})
 
@@ -161,7 +161,7 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
     def apply(server: Arrays, accepted: Accepted, updates: Mapping[int, Arrays], scale: Any) -> Arrays:
         return placed({**server, **total({**accepted, **updates}, np.asarray(server["point"], np.float64))})
 
-    def together(
+    def apply_sum(
         server: Arrays, number: int, received: Arrays, sums: Mapping[str, Any], clients: Sequence[int], factor: float
     ) -> Arrays:
         kept = {**server, **add_round(server, number, np.asarray(received["point"]), sums, clients, factor)}
@@ -169,7 +169,7 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
 
     def conclude(server: Arrays, on_block: OnBlock | None = None) -> Conclusion:
         server = placed(server)
-        settled = on_gaussian(server["particles"], gaussian_of(server), STEPS, on_block or quiet)
+        settled = on_gaussian(server["particles"], gaussian_of(server), STEPS, on_block or ignore_progress)
         after = {**server, "particles": jnp.asarray(settled.particles)}
         found = GaussianSite(*(np.asarray(server[name], np.float64) for name in GaussianSite._fields))
         return Conclusion(after, gaussian_of(server), None, settled, found)
@@ -193,6 +193,6 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
             finish,
             changes,
             None if family.extra or secure else partial(NoisyTarget, spec, family, scales),
-            together if secure else None,
+            apply_sum if secure else None,
         ),
     )

@@ -64,6 +64,6 @@ PVI = MethodKind(
     build=pvi,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

@@ -102,7 +102,7 @@ def quantised_langevin(
         The method. Its server state is the chains, their latest states, a key, and the memory eta_k of every client in
         the order in which they first trained.
     """
-    fleet, levels = settings.fleet, settings.levels
+    fleet, levels = settings.client_count, settings.levels
     ratio = math.sqrt(model.dim) / levels
     learning = 1 / (1 + min(ratio, ratio**2))
 
@@ -183,6 +183,6 @@ QLSD = MethodKind(
     build=qlsd,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

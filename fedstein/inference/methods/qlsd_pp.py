@@ -72,6 +72,6 @@ QLSD_PP = MethodKind(
     build=qlsd_pp,
     sites="none",
     uses_sites=False,
-    everybody=True,
+    full_participation=True,
     least_particles=1,
 )

@@ -22,14 +22,14 @@ from jax import Array
 from pydantic import Field
 
 from fedstein.inference.local_sgd import average_by_rows, local_sgd
-from fedstein.inference.methods.base import Accepted, FleetSettings, Method, MethodKind, PointSettings, Training
+from fedstein.inference.methods.base import Accepted, ClientCountSettings, Method, MethodKind, PointSettings, Training
 from fedstein.inference.methods.fedavg import fedavg
 from fedstein.inference.sites.base import Arrays, Own, Site, State
 from fedstein.models.base import Blocks, Model, join
 from fedstein.settings import PositiveFloat
 
 
-class ScaffoldSettings(PointSettings, FleetSettings):
+class ScaffoldSettings(PointSettings, ClientCountSettings):
     """Settings of SCAFFOLD."""
 
     kind: str = "scaffold"
@@ -48,7 +48,7 @@ def scaffold(model: Model, site: Site, settings: ScaffoldSettings) -> Method:
         The method. Its server state is ``particles``, ``control`` (c), and the sums over clients behind c in float64.
         A client keeps its ``control`` (c_k) and its number of ``rows``, which travel with every update.
     """
-    plain, fleet = fedavg(model, site, settings), settings.fleet
+    plain, fleet = fedavg(model, site, settings), settings.client_count
 
     def init(key: Array) -> Arrays:
         first = plain.init(key)
@@ -119,7 +119,7 @@ SCAFFOLD = MethodKind(
     sites="none",
     uses_sites=False,
     answers_tilted=False,
-    everybody=True,
+    full_participation=True,
     averages=True,
     least_particles=1,
 )

@@ -35,8 +35,8 @@ from fedstein.data.shard import Shard, whole
 from fedstein.inference.sites.base import Arrays, Cavity, Own, Site, SiteKind, SiteSettings, SiteSums, State
 from fedstein.inference.sites.sums import additive_sums
 from fedstein.models.base import Blocks, Model, cut, join
+from fedstein.models.chunks import sum_over_chunks
 from fedstein.models.fisher import diagonal_fisher, full_fisher
-from fedstein.models.pieces import in_pieces
 from fedstein.settings import Count, PositiveFloat, Share
 from fedstein.stein import KERNELS
 from fedstein.stein.svgd import tilted_direction
@@ -139,7 +139,7 @@ def curvature_site(model: Model, settings: CurvatureSettings, method: Any) -> Si
             return gradient, curvature(model, theta, x, w, labels, label_samples, y)
 
         size = {"size": weights.shape[0]} if model.whole_shard else {}
-        gradient, curved = in_pieces(piece, rows.x, rows.y, weights, **size)
+        gradient, curved = sum_over_chunks(piece, rows.x, rows.y, weights, **size)
         curved = jax.tree.map(lambda h: stiffness * h, curved)
         if full:
             middle = jnp.mean(join(theta), axis=0)

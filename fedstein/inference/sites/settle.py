@@ -95,7 +95,7 @@ def settle(
         sd = jnp.asarray(gaussian.sd) if gaussian is not None else None
         z = frame.z(received["particles"])
         history, scale, taken = jnp.zeros_like(z), 1.0, 0
-        to_go = float(still_to_go(model, site, kernel, received, frame, sd, z))
+        to_go = float(remaining_distance(model, site, kernel, received, frame, sd, z))
         on_block(taken, to_go)
         while to_go > tolerance and taken < steps:
             origin = jnp.mean(z, axis=0)
@@ -103,7 +103,7 @@ def settle(
                 model, site, kernel, received, frame, z, history, jnp.int32(taken), jnp.asarray(scale, working)
             )
             taken += BLOCK
-            before, to_go = to_go, float(still_to_go(model, site, kernel, received, frame, sd, z))
+            before, to_go = to_go, float(remaining_distance(model, site, kernel, received, frame, sd, z))
             on_block(taken, to_go)
             # Halve the step if the particles hover: the block brought no progress, and their mean has not moved.
             gone = float(jnp.max(jnp.abs(jnp.mean(z, axis=0) - origin)))
@@ -183,7 +183,7 @@ def settle_block(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def still_to_go(
+def remaining_distance(
     model: Model, site: Site, kernel: Kernel, received: Arrays, frame: Frame, sd: Array | None, z: Array
 ) -> Array:
     """The module's delta or N phi / r, in posterior sds: one number."""

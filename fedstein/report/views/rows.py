@@ -20,7 +20,7 @@ from fedstein.posterior import Posterior, load
 from fedstein.report.follow import FollowedRun
 from fedstein.report.views.calibration import client_scores
 from fedstein.report.views.points import short
-from fedstein.runs.federate import as_clients_have_it, split_rows
+from fedstein.runs.federate import split_rows, with_label_noise
 from fedstein.runs.folder import RunFolder
 
 SCANNED, SHOWN = 1000, 12  # test rows that are looked at, and rows that are shown
@@ -152,7 +152,7 @@ def client_rows_view(run: FollowedRun) -> dict[str, Any]:
 
     config = posterior.config
     shares = split_rows(config, dataset)
-    dataset = as_clients_have_it(config, dataset)
+    dataset = with_label_noise(config, dataset)
     most = max(10, min(PER_CLIENT, TOTAL // max(len(shares), 1)))
     kept = []
     for rows in shares:

@@ -16,7 +16,7 @@ import numpy as np
 from fedstein.errors import FedsteinError
 from fedstein.federation.channel import KINDS, NOTHING, Broadcast, Channel
 from fedstein.federation.codecs import CODECS
-from fedstein.federation.protocol import first, play_round
+from fedstein.federation.protocol import first, run_round
 from fedstein.flower.launch.appdir import flatten, write_app
 from fedstein.flower.launch.processes import Fleet
 from fedstein.inference.sites.base import Arrays
@@ -86,9 +86,9 @@ def bytes_by_kind(codec: str, packing: str = "none") -> dict[str, int]:
     prepared = prepare_run(resolve(raw, facts_of(dataset))[0], dataset)
     channel = CountingChannel(prepared.context.channel.wire)
     context = prepared.context._replace(channel=channel)
-    state, _ = play_round(context, first(context))
+    state, _ = run_round(context, first(context))
     channel.sizes = dict.fromkeys(KINDS, 0)
-    play_round(context, state)
+    run_round(context, state)
     return channel.sizes
 
 

@@ -11,7 +11,7 @@ import jax
 
 from fedstein.data import Dataset, load
 from fedstein.federation.evaluation import Evaluate
-from fedstein.federation.protocol import RoundContext, first, play_round
+from fedstein.federation.protocol import RoundContext, first, run_round
 from fedstein.runs.config import merge, resolve
 from fedstein.runs.federate import facts_of, prepare_run
 from fedstein.studies.bench.matrix_products import (
@@ -129,7 +129,7 @@ class Runner:
     def __call__(self) -> None:
         watch = PhaseTimer()
         wall, cpu = time.perf_counter(), time.process_time()
-        self._state, _ = play_round(watch.timed_context(self._context), self._state)
+        self._state, _ = run_round(watch.timed_context(self._context), self._state)
         jax.block_until_ready(self._context.method.posterior(self._state.server))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         watch.spent["apply"] = wall - sum(watch.spent.values())

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import first, play_round
+from fedstein.federation.protocol import first, run_round
 from fedstein.models import blr
 from fedstein.stein.adagrad import AdaGrad
 from fedstein.stein.svgd import tilted_direction
@@ -100,7 +100,7 @@ def rounds_of(clients: int, pool: int, there: bool, threads: int) -> Callable[[]
 
     def one() -> Array:
         nonlocal state
-        state, _ = play_round(context, state)
+        state, _ = run_round(context, state)
         return context.method.posterior(state.server)
 
     return one

@@ -28,12 +28,12 @@ print(json.dumps({"jax": jax_done - began, "fedstein": fedstein_done - jax_done,
 MEMORY_SCRIPT = """
 import json, sys
 from fedstein.studies.bench.synthetic_clients import synthetic_federation
-from fedstein.federation.protocol import first, play_round
+from fedstein.federation.protocol import first, run_round
 clients, rounds, threads, budget = map(int, sys.argv[1:])
 parts = synthetic_federation(clients, 100, threads, budget)
 state = first(parts)
 for _ in range(rounds):
-    state, record = play_round(parts, state)
+    state, record = run_round(parts, state)
 from fedstein.studies.bench.startup import peak_of
 print(json.dumps({"peak": peak_of("self"), "sites": len(state.accepted)}))
 """

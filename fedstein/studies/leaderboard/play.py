@@ -12,10 +12,10 @@ from fedstein.machine import cores
 from fedstein.report.load import Run, load_run
 from fedstein.runs.config import Config
 from fedstein.runs.jax_setup import start_jax
-from fedstein.runs.one_by_one import run_jobs_here
+from fedstein.runs.parallel_jobs import run_jobs
 from fedstein.runs.reading import resolve_layers
+from fedstein.runs.sequential_jobs import run_jobs_here
 from fedstein.runs.series import Series, SeriesRun, check_place, keep_threads, write_series
-from fedstein.runs.side_by_side import run_jobs
 from fedstein.studies.leaderboard.foreign import foreign_scores
 from fedstein.studies.leaderboard.plan import Board
 from fedstein.studies.leaderboard.quoted import Scores, quoted_scores

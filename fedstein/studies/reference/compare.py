@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstein.data.holdout import share_out
+from fedstein.data.holdout import split_client
 from fedstein.data.label_coding import coded
 from fedstein.data.scaling import scale_rows
 from fedstein.errors import InputError
@@ -72,7 +72,7 @@ def compare_with_nuts(
             y = coded(y, posterior.labels, f"client {number}")
         if posterior.scaling is not None:
             x, y = scale_rows(x, y, posterior.scaling)
-        share = share_out(x, y, posterior.config.evaluate.fraction)
+        share = split_client(x, y, posterior.config.evaluate.fraction)
         rows.append((share.x, share.y))
     target = pool(posterior.model, rows, posterior.config.algorithm.temperature)
     chains, checks = sample(target, chosen, on_progress)

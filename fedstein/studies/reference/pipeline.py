@@ -21,7 +21,7 @@ from fedstein.files import pack, unpack, write_bytes, write_json
 from fedstein.posterior import load
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config
-from fedstein.runs.federate import as_clients_have_it, expects_counts, load_dataset, split_rows, was_passed
+from fedstein.runs.federate import expects_counts, load_dataset, split_rows, was_passed, with_label_noise
 from fedstein.runs.folder import RunFolder
 from fedstein.studies.reference.compare import pool
 from fedstein.studies.reference.distance import weights_of
@@ -124,7 +124,7 @@ def pooled(config: Config, dataset: Any) -> Pooled:
         InputError: The model has too many parameters.
     """
     fraction, barred = config.evaluate.fraction, config.selection.barred or ()
-    dataset = as_clients_have_it(config, dataset)
+    dataset = with_label_noise(config, dataset)
     kept = [
         index[split_of(dataset.train_y[index], fraction)[0]]
         for client, index in enumerate(split_rows(config, dataset))

@@ -269,6 +269,6 @@ def test_nothing_is_compiled_after_the_first_pass(miniature: Callable[..., Any],
     )
     counts = []
     state = protocol.first(federation.context)
-    for state, _ in protocol.play(federation.context, state):  # noqa: B007, B020 - the loop moves the state on
+    for state, _ in protocol.run_rounds(federation.context, state):  # noqa: B007, B020 - the loop moves the state on
         counts.append(compilations())
     assert counts == [counts[0]] * 9

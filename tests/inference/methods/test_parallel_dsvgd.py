@@ -13,7 +13,7 @@ from building import method_of, particle_site
 from fedstein import stein
 from fedstein.data import load
 from fedstein.errors import InputError
-from fedstein.federation.protocol import first, play, play_round
+from fedstein.federation.protocol import first, run_round, run_rounds
 from fedstein.models import blr, bnn_classifier, join
 from fedstein.runs.config import merge, resolve
 from fedstein.runs.federate import facts_of, prepare_run
@@ -110,7 +110,7 @@ def test_by_default_everybody_trains_from_the_same_particles(parts):
         return train(round_index, client, assignment, cached, sites)
 
     everybody.engine.train = spy
-    _, record = play_round(everybody, first(everybody))
+    _, record = run_round(everybody, first(everybody))
     assert record["selected"] == [0, 1, 2, 3]
     assert all(np.array_equal(received[0], other) for other in received[1:])
     assert (record["bytes_down"], record["bytes_up"]) == (4 * whole, 4 * whole)
@@ -119,14 +119,14 @@ def test_by_default_everybody_trains_from_the_same_particles(parts):
 def test_a_chosen_number_under_a_scheme_that_asks(parts):
     chosen = parts("selection.kind=ksd", "selection.per_round=2")
     whole = 5 * 56 * 4
-    for _, record in play(chosen, first(chosen)):
+    for _, record in run_rounds(chosen, first(chosen)):
         assert len(record["selected"]) == 2
         assert (record["bytes_down"], record["bytes_up"]) == (4 * whole, 4 * 4 + 2 * whole)
 
 
 def test_the_particles_given_back_are_finite_and_move(parts):
     running = parts()
-    states = [first(running), *(state for state, _ in play(running, first(running)))]
+    states = [first(running), *(state for state, _ in run_rounds(running, first(running)))]
     particles = [np.asarray(state.server["particles"]) for state in states]
     assert all(np.isfinite(p).all() for p in particles)
     assert all(not np.array_equal(a, b) for a, b in itertools.pairwise(particles))

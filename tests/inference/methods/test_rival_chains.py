@@ -47,7 +47,7 @@ def sampled(
     engine = LocalEngine(program, [program.shard(x, y) for x, y in rows])
     context = made.context._replace(engine=engine)
     state, found = protocol.first(context), []
-    for state, record in protocol.play(context, state):  # noqa: B020 - the loop moves the state on
+    for state, record in protocol.run_rounds(context, state):  # noqa: B020 - the loop moves the state on
         if record.round > warm:
             found.append(np.asarray(state.server["chain"], float))
     x, y = (np.concatenate(parts).astype(float) for parts in zip(*rows, strict=True))
@@ -125,7 +125,7 @@ def test_reduced_variance_is_a_smaller_error_of_batches(miniature: Callable[...,
         )
         state = protocol.first(made.context)
         for _ in range(2):
-            state, _ = protocol.play_round(made.context, state)
+            state, _ = protocol.run_round(made.context, state)
         chain = np.asarray(state.server["chain"], float)
         total = np.zeros(3)
         for shard in made.engine.shards:

@@ -106,7 +106,7 @@ def test_only_those_who_reported_are_renewed_and_the_sums_stay_theirs(miniature:
     for _ in range(context.rounds):
         before = {k: np.asarray(own["eta"]) for k, own in state.sites.accepted.items()}
         curved = {k: np.asarray(own["precision"]) for k, own in state.sites.accepted.items()}
-        state, record = protocol.play_round(context, state)
+        state, record = protocol.run_round(context, state)
         for client, eta in before.items():
             moved = not np.array_equal(eta, state.sites.accepted[client]["eta"])
             assert moved == (client in record["candidate_ids"])
@@ -127,7 +127,7 @@ def test_a_round_that_comes_to_nothing_renews_nothing(
     eta = state.server["eta"].copy()
     monkeypatch.setattr(federation.engine, "train", lambda *_: None)
     with pytest.raises(FedsteinError, match="round 7"):
-        protocol.play_round(federation.context._replace(rounds=7), state)
+        protocol.run_round(federation.context._replace(rounds=7), state)
     np.testing.assert_array_equal(state.server["eta"], eta)
     for client, own in state.sites.items():
         np.testing.assert_array_equal(own["eta"], kept[client])
@@ -144,7 +144,7 @@ def test_a_report_that_is_out_of_all_proportion_renews_nothing(
         "ask",
         lambda *a: {k: {"score": 1e4 * r["score"] if k == liar else r["score"]} for k, r in ask(*a).items()},
     )
-    after, record = protocol.play_round(federation.context._replace(rounds=7), state)
+    after, record = protocol.run_round(federation.context._replace(rounds=7), state)
     assert record["faults"] == {"capped": [liar]}
     same = {k: np.array_equal(own["eta"], after.sites.accepted[k]["eta"]) for k, own in state.sites.accepted.items()}
     assert [k for k, unchanged in same.items() if unchanged] == [liar]

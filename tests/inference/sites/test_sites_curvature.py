@@ -345,11 +345,11 @@ def test_sums_in_double_precision_do_not_drift(full: bool) -> None:
 def test_sums_are_worked_out_afresh_every_so_many_rounds(miniature: Callable[..., Any]) -> None:
     federation = miniature(model="blr", site="curvature", scheme="round_robin", rounds=9)
     context = federation.context._replace(total_every=3)
-    state, _ = protocol.play_round(context, protocol.first(context))
+    state, _ = protocol.run_round(context, protocol.first(context))
     spoilt = state._replace(server={**state.server, "eta": state.server["eta"] + 1.0})
     wrong = []
     for _ in range(2):
-        spoilt, _ = protocol.play_round(context, spoilt)
+        spoilt, _ = protocol.run_round(context, spoilt)
         fresh = context.method.spec.site.sums.total(spoilt.sites.accepted)
         wrong.append(float(np.abs(spoilt.server["eta"] - fresh["eta"]).max()))
     assert wrong[0] == pytest.approx(1)
@@ -378,7 +378,7 @@ def test_a_client_is_sent_everybody_elses_sites_and_never_its_own(
     federation.engine.train = spy
     others: list[Any] = []
     state = protocol.first(federation.context)
-    for state, record in protocol.play(federation.context, state):  # noqa: B020 - the loop moves the state on
+    for state, record in protocol.run_rounds(federation.context, state):  # noqa: B020 - the loop moves the state on
         others.append(state.sites.accepted[record["selected"][0]])
     for name in ("eta", "precision"):
         assert np.all(sent[0][name] == 0)

@@ -127,7 +127,7 @@ def test_forgetting_is_exact_for_a_gaussian_model(trained, linear_gaussian):
     posterior, clients = trained
     federation = federate(posterior.config, posterior.model, clients)
     context = round_context(posterior.config, federation.program, federation.engine, unmeasured)
-    for state, _ in protocol.play(context, protocol.first(context)):  # noqa: B007 - the last state is what counts
+    for state, _ in protocol.run_rounds(context, protocol.first(context)):  # noqa: B007 - the last state is what counts
         pass
     others = {client: site for client, site in state.sites.accepted.items() if client != 2}
     sums = build_site(posterior.config, posterior.model).sums.total(others)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedstein.federation.protocol import first, play_round
+from fedstein.federation.protocol import first, run_round
 from fedstein.models import bnn_classifier
 from fedstein.studies.bench.goals import GOALS, judge
 from fedstein.studies.bench.matrix_products import Product, Products, looped, network_products, stein_products
@@ -140,9 +140,9 @@ def test_a_clients_rows_depend_on_the_client_alone():
 def test_the_phases_add_up_to_the_round():
     context = synthetic_federation(5, 0, 1)
     watch = PhaseTimer()
-    state, record = play_round(watch.timed_context(context), first(context))
+    state, record = run_round(watch.timed_context(context), first(context))
     plain = synthetic_federation(5, 0, 1)
-    expected, same = play_round(plain, first(plain))
+    expected, same = run_round(plain, first(plain))
     np.testing.assert_array_equal(state.server["particles"], expected.server["particles"])
     assert record["reports"] == same["reports"]
     assert all(watch.spent[phase] > 0 for phase in ("report", "choose", "train"))

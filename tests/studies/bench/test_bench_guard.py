@@ -8,7 +8,7 @@ import pytest
 from fedstein.data import load
 from fedstein.data.shard import make_shard
 from fedstein.federation.client import compilations
-from fedstein.federation.protocol import first, play_round
+from fedstein.federation.protocol import first, run_round
 from fedstein.models import bnn_classifier
 from fedstein.stein.adagrad import AdaGrad
 from fedstein.studies.bench.matrix_products import network_products, stein_products
@@ -54,6 +54,6 @@ def test_rounds_with_a_pool_compile_once():
         parts = synthetic_federation(clients, 20, 1)
         state = first(parts)
         for _ in range(4):
-            state, _ = play_round(parts, state)
+            state, _ = run_round(parts, state)
         counts.append(compilations())
     assert counts[1] == counts[0]

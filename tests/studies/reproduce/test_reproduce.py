@@ -22,7 +22,7 @@ from fedstein.federation.records import RoundRecord
 from fedstein.report.load import Run
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
-from fedstein.runs.side_by_side import run_jobs
+from fedstein.runs.parallel_jobs import run_jobs
 from fedstein.studies.reproduce import (
     CLAIMS,
     FIGURES,

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RunState, first, play
+from fedstein.federation.protocol import RunState, first, run_rounds
 from fedstein.files import disk_errors, plain, write_bytes, write_json
 from fedstein.inference.sites import ParticleSettings
 from fedstein.runs.config import Config
@@ -99,7 +99,7 @@ def run_and_measure(run: PreparedRun, folder: Path) -> None:
         folder.mkdir(parents=True)
         with (folder / "rounds.jsonl").open("w") as file:
             before: Measurement | None = measure_state(run, target, steps, state)
-            for state, record in play(run.context, state):  # noqa: B020 - the loop moves the state on
+            for state, record in run_rounds(run.context, state):  # noqa: B020 - the loop moves the state on
                 line = {key: record[key] for key in ("round", "selected", "probabilities", "reports")}
                 line["look"] = None if before is None else {key: v.tolist() for key, v in before._asdict().items()}
                 file.write(json.dumps(plain(line), allow_nan=False) + "\n")

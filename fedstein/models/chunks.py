@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 
-def in_pieces(function: Callable[..., Any], *arrays: Array, size: int = 512) -> Any:
+def sum_over_chunks(function: Callable[..., Any], *arrays: Array, size: int = 512) -> Any:
     """Sum ``function`` over pieces of the rows, so that memory stays bounded for any index of rows.
 
     The lengths of padded shards are m * 2^e. Halving such a length gives pieces of equal length. Any other length is

@@ -11,7 +11,7 @@ from fedstein.errors import InputError
 MOST = 1_000_000  # the most clients of one node; a larger number is probably a typing error
 
 
-def client_ids(text: Any) -> tuple[int, ...]:
+def parse_client_ids(text: Any) -> tuple[int, ...]:
     """Read ``partition-ids``.
 
     Args:

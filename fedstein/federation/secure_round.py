@@ -86,13 +86,13 @@ def sum_releases(
     guard, protection = program.guard, program.method.protection
     assert guard is not None, "only private runs sum releases"
     assert protection is not None, "only private runs sum releases"
-    assert protection.together is not None, "only private runs with secure sums sum releases"
+    assert protection.apply_sum is not None, "only private runs with secure sums sum releases"
     given, asked = program.method.assign(server, None), sorted(clients)
     sent: Arrays = {}
     for client in asked:
         sent, _ = channel.assignment(client, given)
     reach: Any = engine
-    found = reach.train_together(round_index, asked, sent, sites, threshold_of(len(asked), guard.settings))
+    found = reach.train_in_secure_sum(round_index, asked, sent, sites, threshold_of(len(asked), guard.settings))
     if found is None:
         if last and not np.any(server["factors"]):
             raise FedsteinError(
@@ -104,5 +104,5 @@ def sum_releases(
     channel.up += 2 * len(inside) * size_of(sums)  # masked numbers have 16 bytes
     factor = SharedNoise("", threshold).factor(len(inside), guard.settings.colluders)
     received = channel.wire.decode("assignment", round_index, asked[0], sent)
-    after = protection.together(server, round_index, received, sums, inside, factor)
+    after = protection.apply_sum(server, round_index, received, sums, inside, factor)
     return Summed(after, inside, sum(max(engine.clients[client].rows, 0) for client in inside))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedstein.models.pieces import in_pieces
+from fedstein.models.chunks import sum_over_chunks
 
 
 @pytest.mark.parametrize("rows", [*range(1, 18), 20, 24, 28, 31, 33, 37, 40, 48])
@@ -23,7 +23,7 @@ def test_in_pieces_is_the_sum_over_all_rows_whatever_their_number(rows: int) -> 
         pieces = jnp.zeros(64).at[number].add(1.0)
         return {"moment": (w[:, None] * x).T @ x, "labels": w @ y, "rows": jnp.sum(w > 0), "numbers": pieces}
 
-    got = in_pieces(piece, x, y, weights, size=4)
+    got = sum_over_chunks(piece, x, y, weights, size=4)
     assert max(lengths) <= 4
     np.testing.assert_allclose(got["moment"], (weights[:, None] * x).T @ x, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got["labels"], weights @ y, rtol=1e-5)

@@ -34,7 +34,9 @@ def objects_of(tree: Any) -> set[str]:
     return {each.object_id for each in iterate_object_tree(tree)}
 
 
-def patiently(send: Send, push_object: PushObject, pauses: tuple[float, ...] = PUSH_AGAIN) -> tuple[Send, PushObject]:
+def with_retries(
+    send: Send, push_object: PushObject, pauses: tuple[float, ...] = PUSH_AGAIN
+) -> tuple[Send, PushObject]:
     """The two functions that send a reply, so that an object which the link refuses does not end the reply.
 
     Args:
@@ -78,7 +80,7 @@ def patiently(send: Send, push_object: PushObject, pauses: tuple[float, ...] = P
     return send_and_keep, push_again
 
 
-def nothing_open(state: Any) -> bool:
+def no_message_pending(state: Any) -> bool:
     """Whether the node has no message that is still to be answered.
 
     Flower sends all replies that are there, and then waits for one after the next message that it takes. A message
@@ -91,16 +93,18 @@ def nothing_open(state: Any) -> bool:
         return not state.msg_store
 
 
-def keep_replies() -> None:
-    """Make Flower's SuperNode in this process send replies patiently."""
+def retry_pushes() -> None:
+    """Make Flower's SuperNode in this process retry replies that were cut off while they were sent."""
     from flwr.supernode import start_client_internal as node
 
     push = node._push_messages
 
-    def push_patiently(state: Any, object_store: Any, send: Send, push_object: PushObject) -> None:
-        if nothing_open(state):  # otherwise Flower would wait for ever, and the node would take no further message
+    def push_with_retries(state: Any, object_store: Any, send: Send, push_object: PushObject) -> None:
+        if no_message_pending(
+            state
+        ):  # otherwise Flower would wait for ever, and the node would take no further message
             return
-        send, push_object = patiently(send, push_object)
+        send, push_object = with_retries(send, push_object)
         push(state=state, object_store=object_store, send=send, push_object=push_object)
 
-    node._push_messages = push_patiently
+    node._push_messages = push_with_retries

@@ -12,8 +12,8 @@ from loopback import LoopGrid
 from fedstein.errors import InputError
 from fedstein.federation.engine import FlowerEngineSettings
 from fedstein.flower.messages import Envelope
+from fedstein.flower.node.client_ids import parse_client_ids, ranges
 from fedstein.flower.node.rows import read_node
-from fedstein.flower.node.several import client_ids, ranges
 from fedstein.flower.server.membership import introductions, lifetime
 
 
@@ -52,13 +52,13 @@ def test_a_node_refuses_clients_that_it_does_not_play(tmp_path: Path) -> None:
 
 
 def test_ranges_of_clients() -> None:
-    assert client_ids("0-3,8, 5") == (0, 1, 2, 3, 5, 8)
+    assert parse_client_ids("0-3,8, 5") == (0, 1, 2, 3, 5, 8)
     assert ranges(1000, 4) == ["0-249", "250-499", "500-749", "750-999"]
     assert ranges(2, 3) == ["0-0", "1-1"]
-    assert [client for part in ranges(10, 3) for client in client_ids(part)] == list(range(10))
+    assert [client for part in ranges(10, 3) for client in parse_client_ids(part)] == list(range(10))
     for wrong in ("", "a", "3-1", "0-5,2", "-1", "0-999999999", "1..4"):
         with pytest.raises(InputError, match="partition-ids"):
-            client_ids(wrong)
+            parse_client_ids(wrong)
     with pytest.raises(InputError, match="partition-ids"):
         read_node({"partition-ids": "0-3", "partition-id": 1, "state-dir": "x"})
 

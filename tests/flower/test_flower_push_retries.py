@@ -8,7 +8,7 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
-from fedstein.flower.node.patient_push import keep_replies, patiently
+from fedstein.flower.node.push_retries import retry_pushes, with_retries
 
 TREE = ObjectTree(object_id="a", children=[ObjectTree(object_id="b"), ObjectTree(object_id="c")])
 
@@ -36,7 +36,7 @@ class Link:
 
 
 def deliver(link: Link) -> None:
-    send, push = patiently(link.send, link.push, (0.0, 0.0))
+    send, push = with_retries(link.send, link.push, (0.0, 0.0))
     missing, session = send("reply", TREE, 0.5)
     for name in sorted(missing):
         push(1, session, name, name.encode())
@@ -77,7 +77,7 @@ def test_a_node_without_open_messages_does_not_wait_for_replies(monkeypatch: pyt
 
     pushed: list[dict[str, object]] = []
     monkeypatch.setattr(node, "_push_messages", lambda **given: pushed.append(given))
-    keep_replies()
+    retry_pushes()
     state = InMemoryNodeState(InMemoryObjectStore())
     given = {"object_store": None, "send": None, "push_object": None}
     node._push_messages(state=state, **given)

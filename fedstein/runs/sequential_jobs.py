@@ -12,8 +12,8 @@ from fedstein.runs import runner
 from fedstein.runs.config import whole_config
 from fedstein.runs.federate import load_dataset, prepare_run
 from fedstein.runs.jax_setup import release_programs, start_jax
+from fedstein.runs.parallel_jobs import is_finished
 from fedstein.runs.series import SeriesRun
-from fedstein.runs.side_by_side import is_finished
 
 
 def run_jobs_here(
@@ -22,7 +22,7 @@ def run_jobs_here(
     on_progress: Callable[[float, str], None],
     on_failure: Callable[[SeriesRun, str], None],
 ) -> dict[SeriesRun, Path]:
-    """Run or continue the jobs that are not finished yet. ``side_by_side.run_jobs`` does the same with processes.
+    """Run or continue the jobs that are not finished yet. ``parallel_jobs.run_jobs`` does the same with processes.
 
     Args:
         jobs: The runs.
@@ -44,7 +44,7 @@ def run_jobs_here(
             continue
         on_progress(number / len(jobs), job.name)
         try:
-            play(job, folders[job])
+            run_job(job, folders[job])
         except runner.Interrupted:
             raise
         except FedsteinError as error:
@@ -53,7 +53,7 @@ def run_jobs_here(
     return folders
 
 
-def play(job: SeriesRun, folder: Path) -> None:
+def run_job(job: SeriesRun, folder: Path) -> None:
     """Run a job from its start, or from its last checkpoint.
 
     Args:
