@@ -135,4 +135,4 @@ def unpack(content: bytes, path: Path) -> dict[str, np.ndarray]:
     try:
         return load_tensors(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise InputError(f"{path} is damaged: it is no safetensors file ({error})") from None
+        raise InputError(f"{path} is damaged: it is not a safetensors file ({error})") from None

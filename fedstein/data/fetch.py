@@ -164,7 +164,8 @@ def _source(name: str) -> Source:
     full = name if name.endswith("-full") or name in SOURCES else f"{name}-full"
     if full not in SOURCES:
         raise InputError(
-            f"expected one of {', '.join([*SOURCES, *GROUPED])} to fetch, got {name!r}; other sets need no fetching"
+            f"expected one of {', '.join([*SOURCES, *GROUPED])} to download, got {name!r}; the other datasets "
+            "need no download"
         )
     return SOURCES[full]
 

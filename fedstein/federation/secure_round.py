@@ -96,7 +96,7 @@ def sum_releases(
     if found is None:
         if last and not np.any(server["factors"]):
             raise FedsteinError(
-                "no secure sum of this run has come about, so nothing was learnt; see which nodes are up and what "
+                "no secure sum of this run was completed, so nothing was learnt; see which nodes are up and what "
                 "their logs say. What clients have spent is in their ledgers"
             )
         return Summed(server, [], 0)

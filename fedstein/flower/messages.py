@@ -69,7 +69,7 @@ def to_raw(array: Any) -> RawArray:
     """
     plain = np.asarray(array, order="C")
     if plain.dtype.name not in DTYPES:
-        raise TypeError(f"arrays of {plain.dtype} do not travel; expected one of {', '.join(DTYPES)}")
+        raise TypeError(f"arrays of {plain.dtype} cannot be sent; expected one of {', '.join(DTYPES)}")
     return RawArray(plain.dtype.name, plain.shape, plain.astype(plain.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
@@ -205,7 +205,7 @@ def check_reply(request: Envelope, reply: Envelope) -> None:
             raise InvalidMessage(f"expected a reply with {key} {request.head[key]!r}, got {reply.head.get(key)!r:.80}")
     status = value(reply.head, "status", str)
     if status not in STATUSES:
-        raise InvalidMessage(f"expected a status out of {', '.join(STATUSES)}, got {status!r:.80}")
+        raise InvalidMessage(f"expected a status from {', '.join(STATUSES)}, got {status!r:.80}")
 
 
 OK, NEEDS_SETUP, NEEDS_HELD, OUT_OF_SYNC, REFUSED = STATUSES = (

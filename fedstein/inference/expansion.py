@@ -71,7 +71,9 @@ def expand(
     """
     mean, covariance = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        raise InputError("expected a finite mean and covariance to expand the likelihood around, got others")
+        raise InputError(
+            "expected a finite mean and covariance to expand the likelihood around, got numbers that are not finite"
+        )
     with jax.enable_x64(True):
         rows = (jnp.asarray(shard.x, jnp.float64), _target(shard.y), jnp.asarray(whole(shard).weights, jnp.float64))
         scale = jnp.asarray(1 / temperature, jnp.float64)

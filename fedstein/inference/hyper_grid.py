@@ -90,8 +90,8 @@ def tabulate(model: Model, total: GaussianSite, start: np.ndarray | None = None)
             near = np.flatnonzero(along > top - DEPTH)
             if not np.isfinite(top) or near[0] == 0 or near[-1] == LOOK - 1:
                 raise InputError(
-                    "the prior and the sites have no finite moments: the density of the prior's scales has no end; "
-                    "let clients train first, or use a proper prior"
+                    "the prior and the sites have no finite moments: the density of the prior's scales does not fall "
+                    "towards zero; let clients train first, or use a proper prior"
                 )
             axes.append(np.linspace(places[near[0] - 1], places[near[-1] + 1], SIDE[len(moved)]))
         z = np.stack([part.ravel() for part in np.meshgrid(*axes, indexing="ij")], axis=1)

@@ -248,7 +248,7 @@ class _Check:
         if np.any(self.x) and not np.any(found.likelihood_score):
             self.refuse(
                 f"the gradient of log_likelihood is zero at the start and at {len(found.likelihood_score) - 1} points "
-                "around it, so the rows would say nothing of theta; does it use theta, or round it?"
+                "around it, so the rows would say nothing about theta; does it use theta, or round it?"
             )
 
     def check_labels(self, found: _Numbers) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,8 @@ def from_torch(
 
     Supported: ``Linear``, ``Conv1d``, ``Conv2d``, ``MaxPool2d``, ``AvgPool2d``, ``LayerNorm``, ``Embedding``,
     ``Flatten``, ``Dropout`` (switched off), ``Identity``, the usual activations, and in ``forward`` arithmetic,
-    ``flatten``, ``view``, ``reshape``, ``mean`` and functional activations. Anything else is refused.
+    ``flatten``, ``view``, ``reshape``, ``mean``, ``cat``, parameters and buffers of the module, and the functions of
+    ``torch.nn.functional`` for linear maps, pooling, dropout and activations. Anything else is refused.
 
     Args:
         module: An instance of ``torch.nn.Module``. It takes rows of shape (rows, \\*input_shape), channels first, and
@@ -67,18 +68,18 @@ def from_torch(
     try:
         graph = fx.symbolic_trace(module).graph
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        raise InputError(
-            f"{where}: torch.fx cannot trace forward ({lines[0] if lines else type(error).__name__}); {INSTEAD}"
-        ) from None
+        raise InputError(f"{where}: torch.fx cannot trace forward ({_first_line(error)}); {INSTEAD}") from None
     finally:
         module.train(training)
+    names = _names_of_tensors(module)
+    constants = {key: jnp.asarray(value.detach().cpu().numpy()) for key, value in module.named_buffers()}
     submodules = dict(module.named_modules())
-    steps = [_step(where, node, submodules) for node in graph.nodes]
-    params = {key: jnp.asarray(value.detach().cpu().numpy()) for key, value in module.named_parameters()}
+    steps = [_step(where, node, submodules, names, constants) for node in graph.nodes]
     inputs = sum(node.op == "placeholder" for node in graph.nodes)
     if inputs != 1:
         raise InputError(f"{where}: forward must take one argument, the rows, got {inputs}; {INSTEAD}")
+    rows, expected = _outputs(where, module, input_shape, others.get("input_dtype"))
+    params = {key: jnp.asarray(value.detach().cpu().numpy()) for key, value in module.named_parameters()}
 
     def apply(params: dict[str, Array], x: Array) -> Array:
         known: dict[str, Any] = {}
@@ -96,24 +97,45 @@ def from_torch(
     model = from_pytree(
         apply, params, likelihood=likelihood, input_shape=input_shape, prior_scale=prior_scale, **others
     )
-    _compare(where, module, apply, params, input_shape, others.get("input_dtype"))
+    got = np.asarray(jax.jit(apply)(params, jnp.asarray(rows)))
+    worst = float(np.max(np.abs(got - expected))) if got.shape == expected.shape else math.inf
+    if not worst <= TOLERANCE * (1 + float(np.max(np.abs(expected)))):
+        raise InputError(
+            f"{where}: the translation to JAX and the module give different outputs (they differ by {worst:.3g}); "
+            f"{INSTEAD}"
+        )
     return model
 
 
-def _step(where: str, node: Any, submodules: dict[str, Any]) -> Callable[..., Any]:
+def _names_of_tensors(module: Any) -> dict[str, str]:
+    """For each name of a parameter the name under which ``named_parameters`` lists it; shared ones have several."""
+    listed = {id(value): key for key, value in module.named_parameters()}
+    return {key: listed[id(value)] for key, value in module.named_parameters(remove_duplicate=False)}
+
+
+def _step(
+    where: str, node: Any, submodules: dict[str, Any], names: dict[str, str], constants: dict[str, Array]
+) -> Callable[..., Any]:
     """One call of the graph as a function of (params, *arguments)."""
     if node.op in ("placeholder", "output"):
         return lambda params: None
     if node.op == "get_attr":
-        return lambda params: params[node.target]
+        if node.target in constants:
+            return lambda params: constants[node.target]
+        if node.target not in names:
+            raise InputError(
+                f"{where}: forward uses the tensor {node.target!r}, which is neither a parameter nor a buffer of the "
+                "module; register it with register_buffer"
+            )
+        return lambda params: params[names[node.target]]
     if node.op == "call_module":
         layer, kind = submodules[node.target], type(submodules[node.target]).__name__
         if kind not in LAYERS or getattr(layer, "padding_mode", "zeros") != "zeros":
             raise InputError(f"{where}: the layer {node.target!r} ({kind}) is not supported; {INSTEAD}")
-        prefix, names = f"{node.target}.", [key for key, _ in layer.named_parameters()]
+        own = {key: names[f"{node.target}.{key}"] for key, _ in layer.named_parameters()}
 
         def call(params: dict[str, Array], x: Array) -> Array:
-            return LAYERS[kind](layer, {key: params[prefix + key] for key in names}, x)
+            return LAYERS[kind](layer, {key: params[name] for key, name in own.items()}, x)
 
         return call
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
@@ -123,27 +145,41 @@ def _step(where: str, node: Any, submodules: dict[str, Any]) -> Callable[..., An
     return lambda params, *args, **options: function(*args, **options)
 
 
-def _compare(
-    where: str, module: Any, apply: Any, params: dict[str, Array], input_shape: int | Sequence[int], dtype: Any
-) -> None:
-    """Refuse a translation that gives other outputs than the module."""
+def _outputs(where: str, module: Any, input_shape: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A few rows, and the outputs of the module for them."""
     import torch
 
     shape = (input_shape,) if isinstance(input_shape, int) else tuple(input_shape)
+    if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise InputError(f"{where}: expected input_shape as positive whole numbers, got {input_shape!r}")
     draw = np.random.default_rng(0)
-    x = draw.integers(0, 2, (3, *shape)) if dtype is not None else draw.normal(size=(3, *shape)).astype(np.float32)
-    training = module.training
+    rows = draw.integers(0, 2, (3, *shape)) if dtype is not None else draw.normal(size=(3, *shape)).astype(np.float32)
+    training, kinds = module.training, {value.dtype for value in module.parameters()}
     module.eval()
-    with torch.no_grad():
-        expected = module(torch.as_tensor(x)).numpy()
-    module.train(training)
-    got = np.asarray(jax.jit(apply)(params, jnp.asarray(x)))
-    worst = float(np.max(np.abs(got - expected))) if got.shape == expected.shape else math.inf
-    if not worst <= TOLERANCE * (1 + float(np.max(np.abs(expected)))):
+    try:
+        with torch.no_grad():
+            x = torch.as_tensor(rows)
+            found = module(x.to(kinds.pop()) if dtype is None and len(kinds) == 1 else x)
+            values = None if not isinstance(found, torch.Tensor) else found.float().cpu().numpy()
+    except Exception as error:
+        integers = "; rows of integers need input_dtype='int32'" if dtype is None and "Embedding" in str(module) else ""
         raise InputError(
-            f"{where}: its translation to JAX gives other outputs than the module (they differ by {worst:.3g}); "
-            f"{INSTEAD}"
+            f"{where}: forward(x) failed for x of shape {rows.shape} (rows, *input_shape): {_first_line(error)}"
+            f"{integers}"
+        ) from None
+    finally:
+        module.train(training)
+    if values is None:
+        raise InputError(
+            f"{where}: forward must return one tensor, rows x outputs, got {type(found).__name__}; return the outputs "
+            "alone"
         )
+    return rows, values
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _pair(value: Any, count: int) -> tuple[int, ...]:
@@ -169,11 +205,24 @@ def _convolution(layer: Any, params: dict[str, Array], x: Array) -> Array:
     return out + params["bias"].reshape(-1, *(1,) * count) if "bias" in params else out
 
 
+class _Pooling(NamedTuple):
+    """The settings of a pooling layer, under the names of ``torch.nn.functional.max_pool2d`` and ``avg_pool2d``."""
+
+    kernel_size: Any
+    stride: Any = None
+    padding: Any = 0
+    dilation: Any = 1
+    ceil_mode: bool = False
+    return_indices: bool = False
+    count_include_pad: bool = True
+    divisor_override: Any = None
+
+
 def _pool(layer: Any, x: Array, start: float, join: Any) -> Array:
     if layer.ceil_mode or getattr(layer, "return_indices", False) or _pair(getattr(layer, "dilation", 1), 2) != (1, 1):
         raise InputError(f"pooling with ceil_mode, return_indices or dilation is not supported; {INSTEAD}")
     window, padding = _pair(layer.kernel_size, 2), _pair(layer.padding, 2)
-    strides = _pair(layer.stride if layer.stride is not None else layer.kernel_size, 2)
+    strides = _pair(layer.stride if layer.stride else layer.kernel_size, 2)
     pads = ((0, 0), (0, 0), *((p, p) for p in padding))
     return jax.lax.reduce_window(x, start, join, (1, 1, *window), (1, 1, *strides), pads)
 
@@ -209,6 +258,27 @@ def _gelu(x: Array, approximate: str = "none") -> Array:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
 
 
+def _max_pool2d(x: Array, *sizes: Any, **options: Any) -> Array:
+    return _pool(_Pooling(*sizes, **options), x, -math.inf, jax.lax.max)
+
+
+def _avg_pool2d(
+    x: Array,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Array:
+    layer = _Pooling(kernel_size, stride, padding, 1, ceil_mode, False, count_include_pad, divisor_override)
+    return _average_pool(layer, {}, x)
+
+
+def _linear_map(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    return x @ weight.T if bias is None else x @ weight.T + bias
+
+
 LAYERS: dict[str, Layer] = {
     "Linear": _linear,
     "Conv1d": _convolution,
@@ -226,14 +296,27 @@ LAYERS: dict[str, Layer] = {
     "Softplus": lambda layer, params, x: jax.nn.softplus(layer.beta * x) / layer.beta,
     "Tanh": lambda layer, params, x: jnp.tanh(x),
     "Sigmoid": lambda layer, params, x: jax.nn.sigmoid(x),
+    "Softmax": lambda layer, params, x: jax.nn.softmax(x, layer.dim),
+    "LogSoftmax": lambda layer, params, x: jax.nn.log_softmax(x, layer.dim),
     **{kind: lambda layer, params, x: x for kind in ("Identity", "Dropout", "Dropout1d", "Dropout2d")},
 }
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relu": lambda x, inplace=False: jax.nn.relu(x),
     "gelu": _gelu,
     "silu": lambda x, inplace=False: jax.nn.silu(x),
+    "leaky_relu": lambda x, negative_slope=0.01, inplace=False: jax.nn.leaky_relu(x, negative_slope),
+    "elu": lambda x, alpha=1.0, inplace=False: jax.nn.elu(x, alpha),
+    "softplus": lambda x, beta=1.0, threshold=20.0: jax.nn.softplus(beta * x) / beta,
+    "softmax": lambda x, dim=-1, **unused: jax.nn.softmax(x, dim),
+    "log_softmax": lambda x, dim=-1, **unused: jax.nn.log_softmax(x, dim),
     "tanh": jnp.tanh,
     "sigmoid": jax.nn.sigmoid,
+    **{name: getattr(jnp, name) for name in ("exp", "log", "sqrt", "sin", "cos", "abs", "square")},
+    "linear": _linear_map,
+    "max_pool2d": _max_pool2d,
+    "avg_pool2d": _avg_pool2d,
+    "dropout": lambda x, p=0.5, training=True, inplace=False: x,
+    "cat": lambda parts, dim=0: jnp.concatenate(parts, dim),
     "flatten": flatten,
     "view": _reshape,
     "reshape": _reshape,

@@ -292,7 +292,7 @@ class NumpyroTrace:
         site = sites.get(str(self.local))
         if site is None or site["type"] != "sample" or site["is_observed"]:
             known = ", ".join(latent.name for latent in self.latents)
-            self._refuse(f"local={self.local!r} is no latent variable of it; expected one of {known}")
+            self._refuse(f"local={self.local!r} is not a latent variable of the model; expected one of {known}")
         shape = jnp.shape(site["value"])
         if shape:
             self._refuse(
@@ -341,7 +341,7 @@ class NumpyroTrace:
         if not np.isfinite(moments).all():
             self._refuse(
                 f"the observed variable {self.observed_name!r} has no finite mean and variance (got {moments[0]:g} and "
-                f"{moments[1]:g}), which predictions are made of; use a likelihood that has them"
+                f"{moments[1]:g}), which predictions need; use a likelihood that has them"
             )
 
 

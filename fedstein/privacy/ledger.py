@@ -176,9 +176,9 @@ def parse(content: bytes, path: Path) -> tuple[dict[str, Any], list[Release]]:
             raise ValueError(f"expected {FORMAT!r}")
         releases = [Release(**{name: line[name] for name in Release._fields}) for line in lines]
         if not all(math.isfinite(entry.multiplier) and entry.multiplier > 0 for entry in releases):
-            raise ValueError("a multiplier is no positive number")
+            raise ValueError("a multiplier is not a positive number")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path} is damaged: it is no ledger of privacy ({error}); restore it: without it nothing may be released"
+            f"{path} is damaged: it is not a privacy ledger ({error}); restore it: without it nothing may be released"
         ) from None
     return head, releases

@@ -49,7 +49,7 @@ def check_privacy(config: Sections) -> None:
     if sites.expand == "variational":
         refuse("expand", privacy)
     if sites.renew or sites.damping != 1.0 or sites.stiffness != 1.0:
-        raise InputError(f"{said} has no use for sites.renew, sites.damping and sites.stiffness; leave them out")
+        raise InputError(f"{said} does not use sites.renew, sites.damping and sites.stiffness; leave them out")
     if config.selection.kind not in SCHEMES:
         raise InputError(
             f"{said} works with selection.kind = {' or '.join(map(repr, SCHEMES))}, got {config.selection.kind!r}: "
@@ -96,7 +96,9 @@ def _check_shared(config: Sections) -> None:
         return
     said = "privacy.sums = 'secure' in a private run"
     if clients < LEAST:
-        raise InputError(f"{said} needs at least {LEAST} clients, got {clients}: with fewer a sum shows its parts")
+        raise InputError(
+            f"{said} needs at least {LEAST} clients, got {clients}: a sum over fewer shows what each of them added"
+        )
     if selection.kind not in SCHEMES[:2] or selection.per_round != clients:
         raise InputError(
             f"{said} asks everybody in every round: the server sees sums alone, from which nobody can be chosen; "

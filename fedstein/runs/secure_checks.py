@@ -47,7 +47,9 @@ def check_sums(config: Sections) -> None:
         )
     clients = config.partition.clients - len(config.selection.barred or ())
     if clients < LEAST:
-        raise InputError(f"{said} needs at least {LEAST} clients, got {clients}: with fewer a sum shows its parts")
+        raise InputError(
+            f"{said} needs at least {LEAST} clients, got {clients}: a sum over fewer shows what each of them added"
+        )
     found = given.name == "nodes" and bool(given.categories or given.fill)  # perhaps by a secure sum before this one
     if not summed_by(config) and not found:
         raise InputError(

@@ -127,7 +127,7 @@ def test_what_is_no_variable_of_one_client_is_refused() -> None:
 
     with pytest.raises(InputError, match=r"local='u' must be one number for each client.*make each of them a client"):
         models.from_numpyro(plated, X, Y, local="u")
-    with pytest.raises(InputError, match=r"local='v' is no latent variable of it; expected one of tau, u"):
+    with pytest.raises(InputError, match=r"local='v' is not a latent variable of the model; expected one of tau, u"):
         models.from_numpyro(plated, X, Y, local="v")
     with pytest.raises(InputError, match=r"a shared variable has a prior that depends on local='u'"):
         models.from_numpyro(upside_down, X, Y, local="u")

@@ -130,7 +130,7 @@ def test_the_command_runs_processes_and_goes_on(tmp_path: Path, capfd: pytest.Ca
         ({"tasks": {"a/b": {}}}, "names folders"),
         ({"tasks": {"a": {}}, "seeds": 0}, "whole number from 1"),
         ({"tasks": {"a": {}}, "fraction": 2.0}, "between 0 and 1"),
-        ({"tasks": {"a": {}}, "default": "nobody"}, "is no method of the plan"),
+        ({"tasks": {"a": {}}, "default": "nobody"}, "is not a method of the plan"),
         ({"tasks": {"a": {}}, "criterion": "luck"}, "expected one of: nll, accuracy"),
         ({"tasks": {"a": {}, "b": {}}, "held_out": ["c"]}, "some, but not all, of: a, b"),
         ({"tasks": {"a": {}}, "held_out": ["a"]}, "some, but not all"),

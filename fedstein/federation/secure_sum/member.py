@@ -170,7 +170,7 @@ def unmask(member: Member, survivors: Sequence[int]) -> tuple[Member, Mapping[in
     if not member.digest or member.me not in named:
         raise Misuse("this client's own masked input is not in the sum")
     if member.survivors and member.survivors != named:
-        raise Misuse("the server names other survivors than before: their inputs could be laid open")
+        raise Misuse("the server names other survivors than before, which could reveal their inputs")
     if not set(named) <= set(member.inside):
         raise Misuse("the server names survivors that are not in the session")
     if len(named) < member.threshold:

@@ -168,7 +168,7 @@ class Store:
                 "move it away, or give this node its own state-dir"
             )
         if digest(arrays) != sha256:
-            raise InputError(f"{path} is damaged: its checksum is another one; restore it, or move it away")
+            raise InputError(f"{path} is damaged: its checksum does not match; restore it, or move it away")
         parts: dict[str, Arrays] = {"state": {}, "update": {}}
         for name, array in arrays.items():
             group, _, own = name.partition("/")

@@ -188,7 +188,7 @@ class FlowerEngine:
             reply = found.replies[client]
             try:
                 if value(reply.head, "receipt", str) != digest(reply.arrays):
-                    raise InvalidMessage("its receipt is not that of what it sent")
+                    raise InvalidMessage("its receipt does not match what it sent")
             except InvalidMessage as error:
                 found.rejected[client] = str(error)
                 self.requests.note("rejected", round_index, client, kind="train", reason=str(error))

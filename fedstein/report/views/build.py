@@ -43,7 +43,7 @@ def views(folders: str | Path | Sequence[str | Path], posterior: bool = True) ->
     paths = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
     for path in paths:
         if not path.is_dir():
-            raise InputError(f"expected a run folder, got {path}, which is no folder; check the path")
+            raise InputError(f"expected a run folder, got {path}, which is not a folder; check the path")
     runs = [FollowedRun(path, name) for path, name in folder_names(paths).items()]
     found = views_of(runs)
     if posterior:

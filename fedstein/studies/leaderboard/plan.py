@@ -146,7 +146,7 @@ def board_of(raw: Mapping[str, Any], where: str) -> Board:
     default = raw.get("default", "dsvgd" if "dsvgd" in methods else next(iter(methods)))
     if default not in methods:
         raise InputError(
-            f"{where}: default = {default!r} is no method of the plan; expected one of: {', '.join(methods)}"
+            f"{where}: default = {default!r} is not a method of the plan; expected one of: {', '.join(methods)}"
         )
     seeds, trials, fraction = raw.get("seeds", 3), raw.get("trials", 5), raw.get("fraction", 0.2)
     for name, value, most in (("seeds", seeds, 1000), ("trials", trials, MOST_TRIALS)):
