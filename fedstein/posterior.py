@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fedstein.console import counted
 from fedstein.data import Scaling
 from fedstein.data.encoding import Encoding
 from fedstein.data.label_coding import Label, read_labels
@@ -24,6 +25,7 @@ from fedstein.inference.sampling import OnProgress, PosteriorDraws, Sampler, sam
 from fedstein.inference.sites.gaussian import DRAWS, SiteGaussian
 from fedstein.inference.summary import Summary, summarise_draws
 from fedstein.models import Model
+from fedstein.posterior_checks import check_draws, check_level, check_seed
 from fedstein.posterior_tools import PosteriorTools
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config, unknown
@@ -98,8 +100,8 @@ class Posterior(PosteriorTools):
         warning = "; its draws are not to be trusted, see problems" if doubtful else ""
         if self.sums is not None and not self.refined:
             warning += "; sites expanded at the particles, see summary()"
-        head = f"<Posterior of {self.model.name}: {n} particles of {d} parameters{other}"
-        return f"{head}, {len(self.rounds)} rounds{warning}>"
+        head = f"<Posterior of {self.model.name}: {counted(n, 'particle')} of {counted(d, 'parameter')}{other}"
+        return f"{head}, {counted(len(self.rounds), 'round')}{warning}>"
 
     @property
     def refined(self) -> bool:
@@ -168,6 +170,9 @@ class Posterior(PosteriorTools):
         """
         if self.sums is None:
             raise InputError(NO_SUMS)
+        check_seed(seed)
+        if sampler is not None and not isinstance(sampler, Sampler):
+            raise InputError(f"sampler: expected fedstein.inference.sampling.Sampler(...), got {sampler!r}")
         chosen = sampler or Sampler()
         found = self._kept(chosen, seed)
         if found is None:
@@ -192,7 +197,7 @@ class Posterior(PosteriorTools):
         """Draws from the posterior.
 
         Args:
-            n: The number of draws. By default 4000 weighted ones, all 4000 of NUTS, 200 of the Gaussian, or every
+            n: The number of draws. By default as many as were weighted, all 4000 of NUTS, 200 of the Gaussian, or every
                 particle. There are no more than the particles; NUTS samples longer where more are asked for.
             seed: The same seed gives the same draws.
             using: ``"weighted"`` are draws that the clients' exact likelihoods have weighted, resampled; ``"nuts"``
@@ -213,10 +218,11 @@ class Posterior(PosteriorTools):
             return self._in_units(units, self.draws(n, seed, using))
         using = self._resolved(using or self._best())
         source = self._source(using)
-        if n is not None and (not isinstance(n, (int, np.integer)) or n < 1):
-            raise InputError(f"expected at least one draw, a whole number, got {n!r}")
+        check_seed(seed)
+        if n is not None:
+            check_draws(n)
         if using == "weighted" and self.weighted is not None:
-            return self.weighted.resampled(Sampler().draws * Sampler().chains if n is None else n, seed)
+            return self.weighted.resampled(len(self.weighted.draws) if n is None else n, seed)
         if using == "nuts":
             longer = max(Sampler().draws, -(-(n or 0) // Sampler().chains))
             sampled = self.sample(seed, Sampler()._replace(draws=longer)).draws
@@ -283,11 +289,7 @@ class Posterior(PosteriorTools):
         Raises:
             InputError: The level is not between 0 and 1, or there is no such posterior.
         """
-        if not isinstance(level, (float, np.floating)) or not 0 < level < 1:
-            got = repr(level) if isinstance(level, (int, float, str)) else type(level).__name__
-            raise InputError(
-                f"expected a level between 0 and 1, got {got}; interval is about parameters, not about rows"
-            )
+        check_level(level, "interval is about parameters, not about rows")
         tail = (1 - level) / 2
         return np.quantile(self.draws(using=using, units=units), (tail, 1 - tail), axis=0).T
 
@@ -313,7 +315,7 @@ class Posterior(PosteriorTools):
         rows = self._rows(x)
         if len(rows) == 0:
             return np.zeros((0, self.model.classes or 2))
-        points = self.particles if using == "particles" else self.draws(draws, seed, using)
+        points = self._points(using, draws, seed)
         out = Predictive(self.model, rows)(jnp.asarray(points, jnp.result_type(float)))
         if self.model.task == "classification":
             sharpened = using == "particles" and self.temperature != 1.0

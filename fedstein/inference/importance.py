@@ -44,6 +44,11 @@ class Weighted:
         return effective_size(self.log_weights)
 
     @property
+    def share(self) -> float:
+        """The effective sample size divided by the number of draws."""
+        return self.ess / len(self.draws)
+
+    @property
     def mean(self) -> np.ndarray:
         return self.weights @ self.draws
 
@@ -51,6 +56,18 @@ class Weighted:
     def covariance(self) -> np.ndarray:
         centred = self.draws - self.mean
         return centred.T @ (self.weights[:, None] * centred)
+
+    @property
+    def sd_error(self) -> float:
+        """The largest relative Monte Carlo standard error of a standard deviation.
+
+        The variance of a weighted estimate of sd_j, relative to sd_j^2, is about sum_s w_s^2 (z_sj^2 - 1)^2 / 4, where
+        z are the draws in standard deviations from their mean. It is large where a few draws, far out or with large
+        weights, account for much of a parameter's variance.
+        """
+        sd = np.sqrt(np.diag(self.covariance))
+        squares = ((self.draws - self.mean) / np.where(sd > 0, sd, 1.0)) ** 2
+        return float(np.sqrt(np.max(self.weights**2 @ (squares - 1) ** 2)) / 2)
 
     @property
     def usable(self) -> bool:

@@ -29,9 +29,11 @@ from fedstein.inference.scale_sites import ScaleSites, can_have_nodes, has_scale
 from fedstein.models.base import Model, cut
 
 COUNT = 4000  # draws to quote from
+MANY = 16_000  # the same where the standard deviations of fewer draws are too uncertain
 FEW = 400  # draws that only check
 SCALE_TEMPERATURE = 1.3
 NODES = (-3.0, -1.5, 0.0, 1.5, 3.0)  # sds of h from its mean
+UNCERTAIN = 0.03  # the relative Monte Carlo standard error of an sd from which more draws are needed
 POOR_K, POOR_SHARE = 0.5, 0.4  # weights with a larger k, or a smaller share of effective draws, are poor
 
 AskNodes = Callable[[list[int], np.ndarray, np.ndarray], Mapping[int, list[tuple[GaussianSite, float]]]]
@@ -133,7 +135,16 @@ def weigh_proposal(
 
 def needs_better_sites(weighted: Weighted) -> bool:
     """Tell whether better sites are needed: the tail of the weights is heavy, or most draws have little weight."""
-    return weighted.k > POOR_K or weighted.ess < POOR_SHARE * len(weighted.draws)
+    return weighted.k > POOR_K or weighted.share < POOR_SHARE
+
+
+def needs_more_draws(model: Model, weighted: Weighted) -> bool:
+    """Tell whether more draws are needed, and can be had for a few bytes: a standard deviation is too uncertain.
+
+    Clients make the draws from a seed if the prior is Gaussian given a few parameters. For other models every draw
+    travels, and there are no more.
+    """
+    return (has_scale(model) or hyper_grid.has_grid(model)) and weighted.sd_error > UNCERTAIN
 
 
 def refine_nodes(

@@ -16,7 +16,7 @@ import numpy as np
 from fedstein.console import counted
 from fedstein.errors import InputError
 from fedstein.federation.engine import Engine
-from fedstein.federation.protocol import RunState
+from fedstein.federation.round_context import RunState
 from fedstein.inference.collapse import parts_of
 from fedstein.inference.expansion import row_gradients
 from fedstein.inference.importance import RELIABLE, Weighted
@@ -35,11 +35,12 @@ from fedstein.inference.natural import (
 )
 from fedstein.inference.reweighting import (
     COUNT,
-    COUNT_AT_NODES,
     FEW,
+    MANY,
     NODES,
     Proposal,
     needs_better_sites,
+    needs_more_draws,
     propose,
     refine_nodes,
     weigh_proposal,
@@ -256,10 +257,12 @@ def check_sites(
             node_rows = (
                 len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
             )
-            plain, best = best, weighted_from(refined.sites, COUNT_AT_NODES)
+            plain, best = best, weighted_from(refined.sites, MANY)
             if best.k > RELIABLE or best.share < plain.share:  # they were not better
                 other = plain if len(plain.draws) == COUNT else weighted_from(None, COUNT)
                 best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.share))
+    if many and len(best.draws) < MANY and needs_more_draws(clients.model, best):
+        best = weighted_from(None, MANY)
     document = {
         "draws": len(best.draws),
         "k": best.k,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fedstein.inference import draw_diagnostics
-from fedstein.inference.importance import RELIABLE, pareto_smoothed, weigh
+from fedstein.inference.importance import RELIABLE, Weighted, pareto_smoothed, weigh
+from fedstein.inference.reweighting import needs_more_draws
+from fedstein.models import blr, bnn_classifier
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
@@ -72,3 +75,27 @@ def test_a_tail_without_mass_says_nothing() -> None:
     nothing = weigh(draws, np.full(4000, -np.inf))
     assert nothing.ess == pytest.approx(4000), "no weight is finite, so all are alike"
     assert not nothing.reliable
+
+
+def test_the_error_of_an_sd_is_its_spread_over_samples() -> None:
+    """Draws of N(0, 1) weighted to a Student distribution, many times over: the sd of the sds is what is estimated."""
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(300):
+        draws = 1.5 * rng.normal(size=(1000, 1))
+        log_ratio = stats.t.logpdf(draws, 9) - stats.norm.logpdf(draws, scale=1.5)
+        found.append(weigh(draws, log_ratio[:, 0]))
+    sds = [np.sqrt(weighted.covariance[0, 0]) for weighted in found]
+    expected = np.std(sds) / np.mean(sds)
+    assert np.median([weighted.sd_error for weighted in found]) == pytest.approx(expected, rel=0.15)
+
+
+def test_more_draws_are_made_where_one_draw_has_much_of_the_variance() -> None:
+    draws = np.random.default_rng(6).normal(size=(4000, 2))
+    equal = np.full(4000, -np.log(4000))
+    far = draws.copy()
+    far[7, 1] = 40.0
+    with_scale, without = blr(1), bnn_classifier(1, 2)
+    assert not needs_more_draws(with_scale, Weighted(draws, equal, 0.0))
+    assert needs_more_draws(with_scale, Weighted(far, equal, 0.0))
+    assert not needs_more_draws(without, Weighted(far, equal, 0.0))  # each draw would have to travel
