@@ -88,7 +88,7 @@ def run_study(study: Study, simulations: int, seed: int, file: Path, on_progress
         InputError: The file holds the results of another study.
     """
     model = built(study)
-    about = {**study._asdict(), "settings": dict(study.settings), "seed": seed, "draws": DRAWS}
+    about = {**study._asdict(), "settings": dict(study.settings), "seed": seed, "draws": DRAWS, "draw_seed": "number"}
     found: dict[str, Any] = {"study": about, "names": names_of(model), "ranks": [], "covered": [], "doubtful": []}
     if file.is_file():
         kept = read_json(file, "a study of calibration")
@@ -111,7 +111,9 @@ def run_study(study: Study, simulations: int, seed: int, file: Path, on_progress
                 selection__kind="round_robin",
                 seed=number,
             )
-            ranks, covered = rank_in(theta, posterior.draws(using="draws"))
+            # Weighted draws of a scale are stratified. With one seed for all simulations, the same strata would be
+            # kept in each of them, and ranks would not be uniform even if the posterior is exact.
+            ranks, covered = rank_in(theta, posterior.draws(using="draws", seed=number))
             trusted = posterior.trusted
         found["ranks"].append(ranks.tolist())
         found["covered"].append(covered.tolist())

@@ -11,6 +11,7 @@ from scipy import stats
 
 from fedstein.cli import main
 from fedstein.errors import InputError
+from fedstein.inference.importance import Weighted
 from fedstein.studies.reference import sbc, simulations
 
 
@@ -39,6 +40,21 @@ def test_exact_draws_are_calibrated_and_narrow_ones_are_not() -> None:
     assert narrow.counts()[0, 0] > high  # ranks pile up at the ends
     assert "RANKS ARE NOT UNIFORM" in sbc.overall("narrow", narrow)
     assert "| narrow | a | 400 |" in sbc.table({"narrow": narrow})
+
+
+def test_stratified_draws_have_uniform_ranks_only_if_every_simulation_thins_them_anew() -> None:
+    """Weighted draws of a scale are one from each of n strata, in order, until they are resampled."""
+    strata = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)[:, None]
+    exact = Weighted(strata, np.full(1000, -np.log(1000)), 0.0)
+    theta = np.random.default_rng(3).normal(size=(2000, 1))
+
+    def p_value(seeds: list[int]) -> float:
+        pairs = [sbc.rank_in(at, exact.resampled(1000, seed)) for at, seed in zip(theta, seeds, strict=True)]
+        ranks, covered = (np.stack(part) for part in zip(*pairs, strict=True))
+        return float(sbc.Calibration(("log xi",), ranks, covered, 0).p_values()[0])
+
+    assert p_value(list(range(2000))) > 0.01
+    assert p_value([0] * 2000) < 1e-6
 
 
 @pytest.mark.parametrize("kind", simulations.STUDIES)
