@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -20,12 +21,18 @@ from fedstein.federation import protocol
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.evaluation import unmeasured
 from fedstein.federation.local import LocalEngine
+from fedstein.federation.round_context import RoundContext, RunState
 from fedstein.inference.methods import METHODS
 from fedstein.runs.build import build_model, round_context
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.runs.federate import federate
 from fedstein.runs.jax_setup import release_programs
+
+# Most of the time of small tests is compilation. JAX's own tests turn most of LLVM's optimisations off in the same way.
+# The processes that tests start, among them those of the digests and of the docs' commands, run the programs of users,
+# and so do tests that compare their own bits with those of other processes (``user_programs``).
+jax.config.update("jax_disable_most_optimizations", True)
 
 SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
 BEFORE = pytest.StashKey[float]()
@@ -37,6 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") and "flower" in item.nodeid:
+            item.add_marker(pytest.mark.user_programs)
     items.sort(
         key=lambda item: not (item.get_closest_marker("slow") and ("flower" in item.nodeid or "digests" in item.nodeid))
     )
@@ -44,9 +53,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Note how much processor time there was before a test; reports of ``--junitxml`` hold what it took."""
+    """Choose how programs are compiled, and note how much processor time there was before the test.
+
+    Reports of ``--junitxml`` hold how much it took.
+    """
     item.stash[BEFORE] = processor_seconds()
-    return (yield)
+    with user_programs() if item.get_closest_marker("user_programs") else contextlib.nullcontext():
+        return (yield)
+
+
+@contextlib.contextmanager
+def user_programs() -> Iterator[None]:
+    """Compile as users do; compiled programs of other tests are forgotten, as JAX would use them again."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
+        jax.clear_caches()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,7 +134,7 @@ def double() -> Iterator[Precision]:
 class Miniature(NamedTuple):
     """A federation small enough to play in a moment."""
 
-    context: protocol.RoundContext
+    context: RoundContext
     engine: LocalEngine
 
     def again(self, seed: int) -> Miniature:
@@ -127,7 +152,7 @@ class Miniature(NamedTuple):
         engine = LocalEngine(program, self.engine.shards)
         return Miniature(self.context._replace(program=program, engine=engine, seed=seed), engine)
 
-    def play(self) -> tuple[protocol.RunState, list[dict[str, Any]]]:
+    def play(self) -> tuple[RunState, list[dict[str, Any]]]:
         state, records = protocol.first(self.context), []
         for state, record in protocol.run_rounds(self.context, state):  # noqa: B007, B020 - the loop moves the state on
             records.append(record.to_dict())

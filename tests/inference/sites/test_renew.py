@@ -11,6 +11,7 @@ import pytest
 
 from fedstein.errors import FedsteinError
 from fedstein.federation import protocol
+from fedstein.federation.reports import renew_sites
 from fedstein.inference.sites.curvature import natural_sums
 from fedstein.inference.target import TILTED
 from fedstein.models.base import join
@@ -83,7 +84,7 @@ def test_when_everybody_reports_the_sites_come_a_third_of_the_way_to_the_likelih
     context, theta = federation.context, federation.context.program.model.split(state.server["particles"])
     context.channel.begin(9)  # a new round: what was broadcast in the last one is not where clients report
     reports = federation.engine.ask(9, context.method.broadcast(state.server, ()), range(4), state.sites)
-    later = protocol.renew_sites(context, 9, state, reports, {})
+    later = renew_sites(context, 9, state, reports, {})
     assert sorted(later.sites) == sorted(state.sites), "a client without a site has none to renew"
     assert later.sites.changed_since(state.sites) == sorted(state.sites)
     score = np.zeros_like(np.asarray(state.server["particles"]))
@@ -109,7 +110,8 @@ def test_only_those_who_reported_are_renewed_and_the_sums_stay_theirs(miniature:
         state, record = protocol.run_round(context, state)
         for client, eta in before.items():
             moved = not np.array_equal(eta, state.sites.accepted[client]["eta"])
-            assert moved == (client in record["candidate_ids"])
+            # a site that was expanded at these very particles may be renewed to itself
+            assert client in record["candidate_ids"] or not moved
             if client not in record["selected"]:
                 seen += moved
                 np.testing.assert_array_equal(state.sites.accepted[client]["precision"], curved[client])
