@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,62 +70,69 @@ class DatasetInfo:
     keys: tuple[str, ...] = ()  # the keys of `[data]` that this dataset takes
 
 
+COVERTYPE = DatasetInfo(
+    description="Forest cover, lodgepole pine or not: a sample of 60,000 rows",
+    task="classification",
+    loader=covertype.load,
+    train_rows=40_000,
+    test_rows=20_000,
+    features=54,
+    classes=2,
+    licence="CC BY 4.0",
+    origin="embedded",
+    partition="label_ratio",
+    clients=30,
+    rows_per_client=500,
+)
+
+MNIST = DatasetInfo(
+    description="Handwritten digits 0 to 8, 28 x 28: a sample of 18,000 images",
+    task="classification",
+    loader=mnist.load,
+    train_rows=13_500,
+    test_rows=4_500,
+    features=784,
+    classes=9,
+    licence="CC BY-SA 3.0",
+    origin="embedded",
+    partition="classes_per_client",
+    clients=27,
+    rows_per_client=300,
+)
+
+HEART = DatasetInfo(
+    description="Heart disease in four hospitals (UCI): every hospital is a client",
+    task="classification",
+    loader=lambda: load_grouped("heart", cache_folder()),
+    train_rows=493,
+    test_rows=247,
+    features=13,
+    classes=2,
+    licence="CC BY 4.0",
+    origin="fetched",
+    partition="given",
+    clients=4,
+    rows_per_client=0,
+)
+
 DATASETS: dict[str, DatasetInfo] = {
-    "covertype": DatasetInfo(
-        description="Forest cover, lodgepole pine or not: a sample of 60,000 rows",
-        task="classification",
-        loader=covertype.load,
-        train_rows=40_000,
-        test_rows=20_000,
-        features=54,
-        classes=2,
-        licence="CC BY 4.0",
-        origin="embedded",
-        partition="label_ratio",
-        clients=30,
-        rows_per_client=500,
-    ),
-    "covertype-full": DatasetInfo(
+    "covertype": COVERTYPE,
+    "covertype-full": replace(
+        COVERTYPE,
         description="Forest cover, lodgepole pine or not: all 581,012 rows",
-        task="classification",
         loader=lambda: load_full("covertype-full"),
         train_rows=481_012,
         test_rows=100_000,
-        features=54,
-        classes=2,
-        licence="CC BY 4.0",
         origin="fetched",
-        partition="label_ratio",
-        clients=30,
-        rows_per_client=500,
     ),
-    "mnist": DatasetInfo(
-        description="Handwritten digits 0 to 8, 28 x 28: a sample of 18,000 images",
-        task="classification",
-        loader=mnist.load,
-        train_rows=13_500,
-        test_rows=4_500,
-        features=784,
-        classes=9,
-        licence="CC BY-SA 3.0",
-        origin="embedded",
-        partition="classes_per_client",
-        clients=27,
-        rows_per_client=300,
-    ),
-    "mnist-full": DatasetInfo(
+    "mnist": MNIST,
+    "mnist-full": replace(
+        MNIST,
         description="Handwritten digits 0 to 8, 28 x 28: all 63,042 images",
-        task="classification",
         loader=lambda: load_full("mnist-full"),
         train_rows=54_051,
         test_rows=8_991,
-        features=784,
-        classes=9,
-        licence="CC BY-SA 3.0",
         origin="fetched",
-        partition="classes_per_client",
-        clients=27,
-        rows_per_client=300,
     ),
     "fashion": DatasetInfo(
         description="Clothes of ten kinds, 28 x 28: Fashion-MNIST, 70,000 images",
@@ -183,33 +190,13 @@ DATASETS: dict[str, DatasetInfo] = {
         clients=5,
         rows_per_client=0,
     ),
-    "heart": DatasetInfo(
-        description="Heart disease in four hospitals (UCI): every hospital is a client",
-        task="classification",
-        loader=lambda: load_grouped("heart", cache_folder()),
-        train_rows=493,
-        test_rows=247,
-        features=13,
-        classes=2,
-        licence="CC BY 4.0",
-        origin="fetched",
-        partition="given",
-        clients=4,
-        rows_per_client=0,
-    ),
-    "heart-flamby": DatasetInfo(
+    "heart": HEART,
+    "heart-flamby": replace(
+        HEART,
         description="The same with FLamby's split, and scaled by each hospital: Fed-Heart-Disease",
-        task="classification",
         loader=lambda: load_flamby_heart(cache_folder()),
         train_rows=486,
         test_rows=254,
-        features=13,
-        classes=2,
-        licence="CC BY 4.0",
-        origin="fetched",
-        partition="given",
-        clients=4,
-        rows_per_client=0,
     ),
     "contraception": DatasetInfo(
         description="Use of contraception in 60 districts (mlmRev): every district is a client",
