@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedstein.data.frame_encoding import FrameOptions
+from fedstein.data.option_types import check_option_types
 from fedstein.data.passed import Columns, read_clients, read_rows
 from fedstein.data.passed_dataset import as_dataset, refuse_others, standardised
 from fedstein.data.scaling import scaling_of
@@ -193,7 +194,10 @@ def resume(
         for change in changes:
             warnings.warn(f"{change}: the result may differ in the last bits", stacklevel=3)
 
-    with notified(callbacks, config.to_dict()) as told, show_progress(config.rounds, not progress) as shown:
+    with (
+        notified(callbacks, config.to_dict()) as told,
+        show_progress(config.rounds, not progress, folder.client_names()) as shown,
+    ):
 
         def report(record: Mapping[str, Any]) -> None:
             for each in (told.on_round, shown, on_round):
@@ -312,11 +316,13 @@ def gather(
 
 
 def frame_options(settings: Mapping[str, Any], flat: Mapping[str, Any]) -> FrameOptions:
-    """Collect the options for the columns of DataFrames from the settings of ``[data]``."""
+    """Collect the options for the columns of DataFrames from the settings of ``[data]``, and check their types."""
     section = settings.get("data")
     found = dict(section) if isinstance(section, Mapping) else {}
     found |= {key.removeprefix("data__"): value for key, value in flat.items() if key.startswith("data__")}
-    return FrameOptions(**{key: found[key] for key in FrameOptions._fields if key in found})
+    options = {key: found[key] for key in FrameOptions._fields if key in found}
+    check_option_types(options)
+    return FrameOptions(**options)
 
 
 NOT_HERE = {

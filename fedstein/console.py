@@ -31,6 +31,16 @@ def say(text: str) -> None:
         silence()
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 round, 2 rounds.
+
+    Args:
+        count: The number.
+        noun: The noun in the singular; its plural ends in s.
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def silence() -> None:
     """Discard all further standard output, so that Python reports no broken pipe when the process ends."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the file stays open as long as the process lives

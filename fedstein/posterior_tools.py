@@ -29,6 +29,7 @@ from fedstein.models import Model
 from fedstein.models.input_shapes import flat_rows
 from fedstein.models.pickling import packed_model, unpacked_model
 from fedstein.models.units import in_own_units
+from fedstein.posterior_checks import check_draws, check_level, check_seed
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config, unknown
 from fedstein.runs.posterior_html import html_of
@@ -135,8 +136,8 @@ class PosteriorTools:
         """
         if self.model.task == "classification":
             raise InputError(f"the model {self.model.name!r} has classes; their probabilities are predict_proba")
-        if not 0 < level < 1:
-            raise InputError(f"expected a level between 0 and 1, got {level}")
+        check_level(level, "")
+        check_draws(draws)
         points = self._points(using, DRAWS, seed)
         repeated = np.tile(points, (max(1, draws // len(points)), 1))
         found = predictive_draws(self.model, self._rows(x), repeated, seed)
@@ -251,6 +252,7 @@ class PosteriorTools:
         Raises:
             InputError: ArviZ is not installed, or rows or targets do not fit.
         """
+        check_seed(seed)
         chains = np.asarray(self.chains(using), np.float64)
         target = self.columns.target or PREDICTIVE
         groups: dict[str, dict[str, np.ndarray]] = {"posterior": {"theta": chains}}
@@ -364,12 +366,15 @@ class PosteriorTools:
                 stacklevel=3,
             )
         refuse_masked(x, "x")
-        if self.scaling is not None and np.ndim(x) == 2 and np.shape(x)[1] == len(self.scaling.mean):
+        numeric = np.ndim(x) == 2 and np.asarray(x).dtype.kind in "biuf"
+        if self.scaling is not None and numeric and np.shape(x)[1] == len(self.scaling.mean):
             x = scaled(np.asarray(x), self.scaling.mean, self.scaling.scale, precision if passed else np.float32)
         return as_rows(x, "x", precision, self.model.features)
 
     def _points(self, using: str | None, draws: int, seed: int) -> np.ndarray:
         """The points whose predictions ``predict`` averages."""
+        check_draws(draws)
+        check_seed(seed)
         using = using or ("weighted" if getattr(self, "weighted", None) is not None else "particles")
         return self.particles if using == "particles" else self.draws(draws, seed, using)
 
@@ -387,6 +392,8 @@ class PosteriorTools:
         if self.model.task == "classification":
             found = coded(y, self.labels or tuple(range(self.model.classes)), "y")
             return found, found
+        if y.dtype.kind not in "biuf":
+            raise InputError(f"expected numbers as targets, got {y.dtype}; this is a regression")
         real = y.astype(np.float64)
         if self.scaling is None:
             return real, real

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("selection",),
     ("federation",),
     ("runs",),
+    ("posterior_checks",),
     ("posterior_tools",),
     ("posterior",),
     ("flower", "api", "loggers"),

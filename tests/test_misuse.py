@@ -38,6 +38,9 @@ def fit_frame(selection__barred: Any = None, **columns: Any) -> Any:
     return fit(FRAME.assign(**columns), client="site", target="y", **options)
 
 
+DAYS = np.repeat([20240131, 20240201, 20240229, 20241231], 10)
+STAMPS = pd.date_range("2024-01-31", periods=40)
+
 PASSED: dict[str, tuple[Callable[[], Any], str]] = {
     "masked cells": (lambda: fit([(MASKED, Y)] * 2), r"client 0: x: expected a value in every cell, got \d+ masked"),
     "masked labels": (lambda: fit([(X, np.ma.masked_array(Y, mask=Y > 0))] * 2), r"client 0: y: expected a value"),
@@ -58,6 +61,19 @@ PASSED: dict[str, tuple[Callable[[], Any], str]] = {
     "times": (lambda: fit_frame(a=["08:30", "09:30"] * 20), "'a', got a date .'08:30'"),
     "barred": (lambda: fit_frame(selection__barred=["east"]), r"no client east: expected .* north \(0\), south"),
     "a number as a folder": (lambda: fit([(X, Y)] * 2, out=3), "expected the path of a folder, .* got 3"),
+    "dates as integers": (lambda: fit_frame(a=DAYS), r"'a' looks like dates written as integers .20240131 on row 0"),
+    "targets that are dates": (lambda: fit_frame(y=STAMPS), r"client 'north': .* got a date or time .2024-01-31T"),
+    "targets as integer dates": (lambda: fit_frame(y=DAYS), r"got a date or time .20240131.; turn it into a number"),
+    "targets as text of dates": (lambda: fit_frame(y=STAMPS.astype(str)), r"got a date or time .2024-01-31."),
+    "targets of one class": (lambda: fit_frame(y="ill"), "at least two classes, got 'ill' in every row"),
+    "one name in place of a list": (
+        lambda: fit(FRAME, client="site", target="y", data__drop="a"),
+        "data.drop: .* list",
+    ),
+    "numbers as names": (
+        lambda: fit(FRAME, client="site", target="y", data__features=[3]),
+        "names of columns, as text",
+    ),
     "load": (lambda: fedstein.load(3), "expected the path of a folder"),  # type: ignore[arg-type]
     "resume": (lambda: fedstein.resume(None), "expected the path of a folder"),  # type: ignore[arg-type]
     "bytes": (lambda: fedstein.load(b"run"), "expected the path of a folder"),  # type: ignore[arg-type]
@@ -99,6 +115,14 @@ def fitted() -> Any:
         (lambda p: p.interval(90), "level between 0 and 1, got 90"),
         (lambda p: p.draws("many"), "at least one draw, a whole number, got 'many'"),
         (lambda p: p.draws(2.5), "at least one draw, a whole number, got 2.5"),
+        (lambda p: p.draws(10**12, using="gaussian"), "at most 10000000 draws"),
+        (lambda p: p.draws(seed=-1), "a seed from 0 to 4294967295, a whole number, got -1"),
+        (lambda p: p.sample(seed="a"), "a seed from 0 .* got 'a'"),
+        (lambda p: p.sample(sampler="long"), r"sampler: expected .*Sampler\(\.\.\.\), got 'long'"),
+        (lambda p: p.predict(X, seed=None), "a seed from 0 .* got None"),
+        (lambda p: p.entropy(X, draws=0), "at least one draw"),
+        (lambda p: p.to_arviz(seed=1.5), "a seed from 0 .* got 1.5"),
+        (lambda p: p.predict(X.astype(complex)), "x: expected numbers, got complex128"),
         (lambda p: p.save(3), "expected the path of a folder"),
         (lambda p: p.predict_proba(MASKED), "masked"),
     ],
@@ -134,6 +158,11 @@ def test_a_client_is_barred_by_its_name() -> None:
         (["", ""], {}, "expected a value in column 'a'"),
         (["", ""], {"missing": "mean"}, "column 'a' has no value in any row; leave it out"),
         (["u", "v"], {"labels": [0, "0", 1]}, "data.labels to list every label once"),
+        (["20240131", "20240201"], {}, "p.*csv: column 'a' looks like dates written as integers .20240131 on line 2"),
+        (["20240131", "20240201"], {"target": "a"}, "'a' .data.target., got a date .'20240131' on line 2"),
+        (["20240131", "20240201"], {"target": "a", "task": "regression"}, "'a' .data.target., got a date"),
+        (["2024-01-31", "2024-02-01"], {"target": "a"}, "'a' .data.target., got a date .'2024-01-31' on line 2"),
+        (["u", "v"], {"features": "a"}, "data.features: expected a list of names of columns, as text, got 'a'"),
     ],
 )
 def test_cells_of_a_file(tmp_path: Path, column: list[str], options: dict[str, Any], said: str | None) -> None:
@@ -145,3 +174,24 @@ def test_cells_of_a_file(tmp_path: Path, column: list[str], options: dict[str, A
     else:
         with pytest.raises(InputError, match=said):
             load("file", path=str(file), **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        ([20240131, 20249901], {}),  # not every number is a date
+        ([20240131, 20240201], {"features": ["a", "b"]}),
+        ([20240131, 20240201], {"categories": ["a"]}),
+        ([20240131, 20240201], {"target": "a", "labels": ["20240131", "20240201"]}),
+    ],
+)
+def test_integers_that_the_user_has_named_are_not_dates(tmp_path: Path, column: Any, options: dict[str, Any]) -> None:
+    file = tmp_path / "patients.csv"
+    FRAME[["a", "b", "y"]].assign(a=column * 20).to_csv(file, index=False)
+    assert load("file", path=file, **options).train_x.shape[0] == 32
+
+
+@pytest.mark.parametrize("path", [3, [3], b"rows.csv", {"a": 1}, [""]])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(InputError, match=r"data\.path to be a file, a folder, .* as text, got"):
+        load("file", path=path)

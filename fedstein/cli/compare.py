@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedstein.cli.progress import show_share
 from fedstein.cli.run import require_local_engine
-from fedstein.console import say
+from fedstein.console import counted, say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.machine import cores
 from fedstein.report import ReportResult, table
@@ -56,7 +56,10 @@ def compare_settings(
     place, count = out or comparison.place(), len(comparison.variants) * seeds
     workers = min(jobs or cores(), count)
     if not quiet:
-        say(f"{len(comparison.variants)} variants x {seeds} seeds, {workers} side by side, in {place}")
+        say(
+            f"{counted(len(comparison.variants), 'variant')} x {counted(seeds, 'seed')}, {workers} side by side, in "
+            f"{place}"
+        )
         say(comparison.notes()[0])
     try:
         with show_share(quiet) as on_progress:

@@ -80,7 +80,7 @@ def resume_run(path: Path, rounds: int | None, quiet: bool, log: Sequence[str] =
         if not quiet:
             say(f"continuing after round {done} of {config.rounds} in {path}")
 
-    with show_progress(config.rounds, quiet) as on_round:
+    with show_progress(config.rounds, quiet, folder.client_names()) as on_round:
         summary = runner.resume(folder, config, announce, on_round, callbacks=loggers, on_pass=pass_lines(quiet))
     if not quiet:
         print_results(path, summary)

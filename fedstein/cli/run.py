@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstein.cli.progress import pass_lines, show_progress
-from fedstein.console import say
+from fedstein.console import counted, say
 from fedstein.data import Dataset
 from fedstein.errors import InputError
 from fedstein.loggers import make_loggers
@@ -123,9 +123,10 @@ def headline(config: Config) -> str:
     density, structure = getattr(config.sites, "density", ""), getattr(config.sites, "structure", "")
     detail = f" ({density} density)" if density else f" ({structure})" if structure else ""
     return (
-        f"{config.model.kind} on {config.data.name}: {config.partition.clients} clients ({config.partition.kind}), "
-        f"{config.rounds} rounds, seed {config.seed}\n"
-        f"{config.algorithm.kind} with {config.algorithm.particles} particles, {config.sites.kind} as sites{detail}, "
+        f"{config.model.kind} on {config.data.name}: {counted(config.partition.clients, 'client')} "
+        f"({config.partition.kind}), {counted(config.rounds, 'round')}, seed {config.seed}\n"
+        f"{config.algorithm.kind} with {counted(config.algorithm.particles, 'particle')}, {config.sites.kind} as sites"
+        f"{detail}, "
         f"selection by {config.selection.kind}{target_line(config)}"
     )
 
@@ -172,9 +173,9 @@ def print_results(folder: Path, summary: dict[str, Any]) -> None:
         say(f"the posterior: the particles converged on prior and sites after the last round{scored}")
     rounds = summary["rounds"]
     say(
-        f"{rounds} rounds in {summary['seconds']:.1f} s; per round {size(summary['bytes_down'] / rounds)} down, "
-        f"{size(summary['bytes_up'] / rounds)} up; every client selected at least once: "
-        f"{'yes' if min(summary['selected_counts']) else 'no'}"
+        f"{counted(rounds, 'round')} in {summary['seconds']:.1f} s; per round "
+        f"{size(summary['bytes_down'] / rounds)} down, {size(summary['bytes_up'] / rounds)} up; "
+        f"every client selected at least once: {'yes' if min(summary['selected_counts']) else 'no'}"
     )
     if "evaluation" in summary:
         say("every client evaluated the posterior on its held-out rows: see clients-evaluation.json and the report")

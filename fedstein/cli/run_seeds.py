@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fedstein.cli.progress import show_share
 from fedstein.cli.run import read_config, require_local_engine, unused_folder
-from fedstein.console import say
+from fedstein.console import counted, say
 from fedstein.errors import FedsteinError
 from fedstein.loggers import make_loggers
 from fedstein.machine import cores
@@ -61,7 +61,9 @@ def run_seeds(
     runs = keep_threads(place, runs, max(1, cores() // workers))
     write_series(place, Series(tuple(runs)))
     if not quiet:
-        say(f"{count} seeds of {config.model.kind} on {config.data.name}, {workers} side by side, in {place}")
+        say(
+            f"{counted(count, 'seed')} of {config.model.kind} on {config.data.name}, {workers} side by side, in {place}"
+        )
     try:
         with show_share(quiet) as on_progress:
             folders = run_jobs(runs, place, workers, on_progress, logging_command(log))

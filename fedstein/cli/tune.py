@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedstein.cli.run import number, read_config
-from fedstein.console import say
+from fedstein.console import counted, say
 from fedstein.errors import FedsteinError, InputError
 from fedstein.runs.jax_setup import start_jax
 from fedstein.studies.tuning import FACTORS, Trial, best, hold_out, table, tune
@@ -54,8 +54,8 @@ def tune_steps(
         scored = f"{len(held.test_x)} held-out training rows; the test rows are not used"
     if not quiet:
         say(
-            f"{config.algorithm.kind}, {config.sites.kind} sites, on {config.data.name}: {len(steps)} step sizes x "
-            f"{seeds} seeds, scored on {scored}"
+            f"{config.algorithm.kind}, {config.sites.kind} sites, on {config.data.name}: "
+            f"{counted(len(steps), 'step size')} x {counted(seeds, 'seed')}, scored on {scored}"
         )
     trials: list[Trial] = []
     try:

@@ -19,6 +19,7 @@ from fedstein.data.flamby import load_flamby_heart
 from fedstein.data.grouped import load_grouped
 from fedstein.data.node_rows import count_rows, load_rows
 from fedstein.data.node_schema import expectation, is_open, load_nodes, with_scaling
+from fedstein.data.option_types import check_option_types
 from fedstein.data.partition import PARTITIONS, partition
 from fedstein.data.read_files import READERS
 from fedstein.data.scaling import Scaling, first_sums, scale_rows, second_sums
@@ -293,6 +294,8 @@ def load(name: str, model_task: str | None = None, **options: Any) -> Dataset:
     Raises:
         InputError: If there is no dataset of that name, or if it does not take one of the options.
     """
+    if not isinstance(name, str):
+        raise InputError(f"expected the name of a dataset, as text, got {name!r}; fedstein data list shows them")
     if name not in DATASETS:
         near = difflib.get_close_matches(name, DATASETS, n=1)
         if Path(name).suffix.lower() in READERS:
@@ -308,6 +311,7 @@ def load(name: str, model_task: str | None = None, **options: Any) -> Dataset:
                 f"expected data.{key} only with data.name = {takers}, got it with {name!r}; remove it or change the "
                 "name"
             )
+    check_option_types(given)
     if name == "file" and "path" not in given:
         raise InputError(
             'expected data.path with data.name = "file", got none; set data.path to a CSV, Parquet or NPZ file'

@@ -49,6 +49,14 @@ def is_date(value: str) -> bool:
     return _DATE.fullmatch(value.strip()) is not None
 
 
+def are_integer_dates(values: np.ndarray) -> bool:
+    """Tell whether all numbers are dates that are written as one integer: 20240131, from 1900 to 2100."""
+    if not len(values) or not np.all((values >= 19000101) & (values <= 21001231) & (values == np.floor(values))):
+        return False
+    month, day = values // 100 % 100, values % 100
+    return bool(np.all((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)))
+
+
 def is_comma_number(value: str) -> bool:
     """Tell whether a cell holds a number with a decimal comma: 3,5."""
     return _COMMA.fullmatch(value.strip()) is not None

@@ -54,11 +54,12 @@ def scaled(raw: np.ndarray, mean: np.ndarray, scale: np.ndarray, precision: Any 
     return out
 
 
-def standardisation(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def standardisation(raw: np.ndarray, fills: np.ndarray | float = np.nan) -> tuple[np.ndarray, np.ndarray]:
     """Compute the mean and the standard deviation of each column. Columns of only 0 and 1 are left unchanged.
 
     Args:
         raw: The raw training rows, n x f.
+        fills: For each column the number that a 0/1 column may hold besides (``Encoding.binary_fills``); NaN: none.
 
     Returns:
         Mean and scale of each column. A constant column and a binary column have scale 1.
@@ -68,7 +69,7 @@ def standardisation(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean, scale = raw.mean(axis=0), raw.std(axis=0)
     constant = low == high
     mean, scale = np.where(constant, low, mean), np.where(constant | (scale == 0), 1.0, scale)
-    binary = np.all((raw == 0) | (raw == 1), axis=0)
+    binary = np.all((raw == 0) | (raw == 1) | (raw == fills), axis=0)
     return np.where(binary, 0.0, mean), np.where(binary, 1.0, scale)
 
 

@@ -82,6 +82,19 @@ class Encoding(NamedTuple):
             if coding.fill is not None or coding.indicator
         }
 
+    @property
+    def binary_fills(self) -> np.ndarray:
+        """For each feature the number between 0 and 1 that replaces missing values; NaN if there is none.
+
+        A column of 0, 1 and this number is a 0/1 column with gaps, which is not standardised.
+        """
+        fills = {
+            coding.name: float(coding.fill)
+            for coding in self.columns
+            if coding.categories is None and coding.fill is not None and 0 < float(coding.fill) < 1
+        }
+        return np.array([fills.get(name, np.nan) for name in self.feature_names])
+
     def encode(self, table: Table) -> np.ndarray:
         """Code the rows of a table. Columns are found by name, in any order.
 

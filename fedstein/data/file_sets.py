@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +34,13 @@ def expand(path: Paths) -> list[Path]:
     Raises:
         InputError: A folder or a pattern holds no data file, or a file is there twice.
     """
-    given = [path] if isinstance(path, (str, Path)) else list(path)
+    given: list[Any] = list(path) if isinstance(path, (list, tuple)) else [path]
     if not given:
         raise InputError("expected data.path to name a file, a folder or a pattern, got an empty list")
+    if wrong := [each for each in given if not isinstance(each, (str, Path)) or not str(each).strip()]:
+        raise InputError(
+            f"expected data.path to be a file, a folder, a pattern, or a list of these, as text, got {wrong[0]!r}"
+        )
     found = [file for each in given for file in _files(Path(each).expanduser())]
     seen: set[Path] = set()
     for file in found:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstein.data.column_counts import add_counts, count_columns, read_cells
+from fedstein.data.dates import refuse_integer_dates
 from fedstein.data.encoding import Encoding, choose_encoding, known_categories
 from fedstein.data.frames import frame_column, frame_names, no_value, refuse_extra
 from fedstein.data.table import Table, listed
@@ -138,6 +139,7 @@ def choose_frame_encoding(tables: Sequence[Table], names: Sequence[str], options
     if options.missing is None:
         for table in tables:
             refuse_missing(table, names, known)
+    refuse_integer_dates(tables, names, (*(options.features or ()), *known))
     values = options.missing == "mode"
     counts = add_counts([count_columns(table, names, categories=known, values=values) for table in tables])
     return choose_encoding(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedstein.data.column_counts import ColumnCounts, count_columns, refuse_missing
+from fedstein.data.dates import refuse_date_targets
 from fedstein.data.encoding import Encoding
 from fedstein.data.holdout import split_of
 from fedstein.data.labels import known_targets
@@ -89,4 +90,5 @@ def count_rows(
 def _read(path: str | Path, expectation: Expectation) -> tuple[Table, np.ndarray]:
     table = read_table(path, target=expectation.target, features=expectation.features, folder=False)
     known = expectation.labels if expectation.task == "classification" else None
+    refuse_date_targets([table], known or ())
     return table, known_targets(table, known, "correct the label or remove the row")

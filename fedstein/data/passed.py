@@ -154,7 +154,7 @@ def read_rows(part: Any, columns: Columns, where: str, precision: Any) -> Rows:
             )
         refuse_other_order(raw, y, where)
         refuse_masked(y, f"{where}: y")
-        x, y = features_of(raw, columns, f"{where}: x", precision, extra=False), np.asarray(y)
+        x, y = features_of(raw, columns, f"{where}: x", precision, extra=False), as_array(y, f"{where}: y")
     if len(x) == 0:
         raise InputError(f"{where} has no rows; leave it out")
     if y.shape != (len(x),):
@@ -214,7 +214,7 @@ def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
     refuse_masked(x, name)
     if hasattr(x, "toarray"):
         raise InputError(f"{name}: expected an array, got a sparse matrix; pass x.toarray()")
-    array = np.asarray(x)
+    array = as_array(x, name)
     if array.ndim != 2 or (features and array.shape[1] != features):
         raise InputError(f"{name}: expected rows x {features or 'features'}, got shape {array.shape}")
     if array.dtype.kind not in "biuf":
@@ -223,6 +223,25 @@ def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
         row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise InputError(f"{name}: expected finite numbers, got {array[row, column]} in row {row}, column {column}")
     return array.astype(precision)
+
+
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Convert what was passed to a NumPy array.
+
+    Args:
+        values: An array, a list, a tensor, or anything else that NumPy can read.
+        name: What messages call it.
+
+    Raises:
+        InputError: NumPy cannot read it, for example rows of different lengths or a tensor that has a gradient.
+    """
+    try:
+        return np.asarray(values)
+    except Exception as error:
+        why = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{name}: expected an array, got {type(values).__name__}, which NumPy cannot read: {why}"
+        ) from None
 
 
 def refuse_masked(values: Any, name: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedstein.data.counts import refuse_no_counts
 from fedstein.data.dataset import Dataset, scaled, validate
+from fedstein.data.dates import refuse_passed_dates
 from fedstein.data.frames import no_value
 from fedstein.data.label_coding import Label, code_labels, coded, label_kind
 from fedstein.data.passed import PassedClients, Rows
@@ -39,6 +40,7 @@ def as_dataset(
     """
     called, parts = clients.called(), [y for _, y in clients.rows]
     held = test[1] if test is not None else None
+    refuse_passed_dates(parts, called)
     if task == "classification":
         labels, targets, test_y = _classes(parts, called, held, declared)
     else:
@@ -97,7 +99,9 @@ def standardised(dataset: Dataset, target: bool) -> Dataset:
         The scaled dataset, which knows its scaling.
     """
     parts = [(x.astype(np.float64), y.astype(np.float64) if target else None) for x, y in rows_by_client(dataset)]
-    first = add(first_sums(*part) for part in parts)
+    kept = dataset.encoding.binary_fills if dataset.encoding is not None else np.full(dataset.train_x.shape[1], np.nan)
+    fills = kept.astype(dataset.train_x.dtype).astype(np.float64)  # as the rows were cast
+    first = add(first_sums(*part, fills) for part in parts)
     scaling = scale_from(first, add(second_sums(*part, mean_from(first)) for part in parts))
     precision, middle, unit = dataset.train_x.dtype, np.array(scaling.target_mean), np.array(scaling.target_scale)
 
@@ -137,6 +141,11 @@ def _classes(
     else:
         labels, targets = code_labels(parts, called, own)
         test_y = np.zeros(0, np.int32) if test is None else coded(test, labels, "test")
+    if not own and len({code for part in targets for code in part.tolist()}) == 1:
+        raise InputError(
+            f"expected targets of at least two classes, got {labels[targets[0][0]]!r} in every row of every client; "
+            "add rows of another class"
+        )
     least = max(2, declared or 0)
     if label_kind(labels) == "int" and labels == tuple(range(len(labels))):
         labels = tuple(range(declared or max(least, len(labels))))

@@ -7,7 +7,8 @@ variance left in float64 if the mean is not subtracted first. The second pass al
     mean = m + d / n,    variance = (s - d^2 / n) / n.
 
 A column of equal values has s = d^2 / n. A column of only 0 and 1 is recognised because the count of its other values
-is zero. Minima and maxima are not used, because sums do not give them.
+is zero; the mean that has replaced its missing values does not count. Minima and maxima are not used, because sums do
+not give them.
 """
 
 from __future__ import annotations
@@ -44,14 +45,15 @@ def unscaled(features: int) -> Scaling:
     return Scaling(np.zeros(features), np.ones(features))
 
 
-def pooled(x: np.ndarray, y: np.ndarray | None) -> Scaling:
+def pooled(x: np.ndarray, y: np.ndarray | None, fills: np.ndarray | float = np.nan) -> Scaling:
     """Compute the scaling from all raw rows in one place.
 
     Args:
         x: The raw rows, n x f.
         y: The targets of a regression, or None for a classification.
+        fills: As for ``first_sums``.
     """
-    mean, scale = standardisation(x)
+    mean, scale = standardisation(x, fills)
     if y is None:
         return Scaling(mean, scale)
     return Scaling(mean, scale, float(y.mean()), float(y.std()) if y.min() < y.max() else 1.0)
@@ -73,21 +75,23 @@ def scale_rows(x: np.ndarray, y: np.ndarray, scaling: Scaling) -> tuple[np.ndarr
     return scaled(x, scaling.mean, scaling.scale), y
 
 
-def first_sums(x: np.ndarray, y: np.ndarray | None) -> Arrays:
+def first_sums(x: np.ndarray, y: np.ndarray | None, fills: np.ndarray | float = np.nan) -> Arrays:
     """Compute the sums that a node sends in the first pass.
 
     Args:
         x: The node's raw rows.
         y: The targets of a regression, or None for a classification.
+        fills: For each column the number that has replaced missing values of a 0/1 column (``Encoding.binary_fills``);
+            NaN if there is none.
 
     Returns:
-        ``count``, and for every column the ``sum`` and the number of values ``other`` than 0 and 1; for a regression
-        also ``target_sum``.
+        ``count``, and for every column the ``sum`` and the number of values ``other`` than 0, 1 and the fill; for a
+        regression also ``target_sum``.
     """
     sums = {
         "count": np.array(len(x), np.float64),
         "sum": _sum(x),
-        "other": _sum((x != 0) & (x != 1)),
+        "other": _sum((x != 0) & (x != 1) & (x != fills)),
     }
     return sums if y is None else sums | {"target_sum": _sum(y)}
 

@@ -12,6 +12,7 @@ import numpy as np
 from fedstein.data.cells import normalised_label
 from fedstein.data.column_counts import add_counts, count_columns, refuse_missing, refuse_mixtures
 from fedstein.data.dataset import Dataset, fixed_split, validate
+from fedstein.data.dates import refuse_date_targets, refuse_integer_dates
 from fedstein.data.encoding import LEAST_ROWS, Encoding, choose_encoding, known_categories, refuse_identifiers
 from fedstein.data.file_sets import Paths, expand, owners_of
 from fedstein.data.labels import codes, known_targets
@@ -73,6 +74,7 @@ def load_file(
     names = same_columns(tables) if features is None else tuple(features)
     target = tables[0].target_name
     held_out = _read_test(test_path, files, target, names)
+    refuse_date_targets(tables, tuple(map(str, labels or ())))
     task = choose_task(tables, task, labels, model_task)
     label_names, y = _targets(tables, task, labels)
     client_names, owners = owners_of(tables, files)
@@ -97,7 +99,7 @@ def load_file(
         )
     scaling = unscaled(raw.shape[1])
     if standardize:
-        scaling = pooled(train_raw, train_y if task == "regression" else None)
+        scaling = pooled(train_raw, train_y if task == "regression" else None, encoding.binary_fills)
     train_x, train_y = scale_rows(train_raw, train_y, scaling)
     test_x, test_y = scale_rows(test_raw, test_y, scaling)
     return validate(
@@ -249,6 +251,7 @@ def _encoding(
     where = _called(tables)
     total, filling = add_counts(parts), None
     refuse_mixtures(dict(zip(distinct_names(tables), parts, strict=True)), categories, where)
+    refuse_integer_dates(tables, names, (*(features or ()), *categories))
     refuse_identifiers(total, features or (), categories, where)
     if missing is None:
         for table, part in zip(tables, parts, strict=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from fedstein.console import counted
+
 METRICS = ("accuracy", "nll", "rmse", "ece")
 
 
@@ -18,10 +20,10 @@ def html_of(posterior: Any) -> str:
         HTML without styles of its own, so that the notebook's theme applies.
     """
     n, d = posterior.particles.shape
-    names = posterior.client_names
+    names, gaussian = posterior.client_names, ", site Gaussian" if posterior.gaussian else ""
     facts = [
         ("model", posterior.model.name),
-        ("posterior", f"{n} particles of {d} parameters" + (", site Gaussian" if posterior.gaussian else "")),
+        ("posterior", f"{counted(n, 'particle')} of {counted(d, 'parameter')}{gaussian}"),
         ("clients", f"{len(names)}: {_few(names)}" if names else str(posterior.config.partition.clients)),
         ("rounds", str(len(posterior.rounds))),
     ]

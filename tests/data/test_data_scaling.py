@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstein.data.dataset import standardisation
+from fedstein.data.encoding import Coding, Encoding
 from fedstein.data.scaling import (
     Arrays,
     Scaling,
@@ -196,3 +197,15 @@ def test_rows_as_a_model_sees_them() -> None:
     assert raw_x.tolist() == x.tolist()
     assert raw_y is classes
     assert scale_rows(x, y, unscaled(2))[1].tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("fill", [0.25, 2.0])
+def test_a_column_of_0_and_1_with_gaps_is_left_alone(fill: float) -> None:
+    """The mean that replaces missing values of a 0/1 column does not make it a column of measurements."""
+    x = np.array([[0.0, 3.0], [1.0, 4.0], [fill, 5.0], [0.0, 6.0], [0.0, 7.0]])
+    fills = Encoding((Coding("smoker", None, fill), Coding("age"))).binary_fills
+    total = add(first_sums(part, None, fills) for part in (x[:2], x[2:]))
+    parts = add(second_sums(part, None, mean_from(total)) for part in (x[:2], x[2:]))
+    for found in (pooled(x, None, fills), scale_from(total, parts)):
+        assert (found.mean[0] == 0 and found.scale[0] == 1) == (fill < 1)  # 2 is a value of its own
+        assert found.mean[1] == pytest.approx(5)

@@ -46,7 +46,7 @@ from fedstein.flower.node.answers import evaluated, plain, trained
 from fedstein.flower.node.columns import column_sums, columns
 from fedstein.flower.node.policy import check_request, messages_of
 from fedstein.flower.node.private import hello_private, node_guard, refuse_unprotected, release_share
-from fedstein.flower.node.rows import Node, Rows, load_rows, needs_column_counts, policy_of
+from fedstein.flower.node.rows import Node, Rows, expected_rows, load_rows, needs_column_counts, policy_of
 from fedstein.flower.node.secure import answer_phase
 from fedstein.flower.node.store import Kept, OutOfSync, Store
 from fedstein.inference.points import shapes_of
@@ -237,7 +237,10 @@ def scale(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
     """This client's summands of means and scales: of the means, or of the scales where the means came along."""
     rows = load_rows(config, node, {})
     y, mean = rows.share.y if rows.task == "regression" else None, without_prefix(request.arrays)
-    return {}, data.second_sums(rows.share.x, y, mean) if mean else data.first_sums(rows.share.x, y)
+    if mean:
+        return {}, data.second_sums(rows.share.x, y, mean)
+    encoding = expected_rows(config).encoding if config.data.name == "nodes" else None
+    return {}, data.first_sums(rows.share.x, y, np.nan if encoding is None else encoding.binary_fills)
 
 
 def sums(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
