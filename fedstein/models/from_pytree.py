@@ -239,6 +239,11 @@ def _outputs(
             "over rows; replace batch normalisation by layer or group normalisation, and check the axis of softmax or "
             "mean"
         )
+    if likelihood == "categorical" and bool((three >= 0).all()) and np.allclose(three.sum(axis=1), 1, atol=1e-5):
+        raise InputError(
+            f"{where}: the outputs of every row are probabilities, but likelihood 'categorical' takes logits and "
+            "applies softmax itself; leave the softmax at the end out"
+        )
     return columns
 
 

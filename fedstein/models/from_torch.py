@@ -21,6 +21,7 @@ from fedstein.errors import InputError
 from fedstein.models.base import Model
 from fedstein.models.from_pytree import from_pytree
 
+LINKS = {"categorical": "softmax", "bernoulli": "sigmoid", "poisson": "exp"}  # what likelihoods do to the outputs
 TOLERANCE = 1e-4  # the largest difference of outputs, relative to the largest output
 INSTEAD = (
     "write the network in Flax or Equinox (models.from_flax, models.from_equinox) or in plain JAX (models.from_pytree)"
@@ -78,6 +79,13 @@ def from_torch(
     inputs = sum(node.op == "placeholder" for node in graph.nodes)
     if inputs != 1:
         raise InputError(f"{where}: forward must take one argument, the rows, got {inputs}; {INSTEAD}")
+    last = next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
+    kind = type(submodules[last.target]) if getattr(last, "op", "") == "call_module" else getattr(last, "target", "")
+    ends_with = getattr(kind, "__name__", str(kind)).lower()
+    if ends_with == LINKS.get(likelihood):
+        raise InputError(
+            f"{where}: forward ends with {ends_with}, but likelihood {likelihood!r} applies it itself; leave it out"
+        )
     rows, expected = _outputs(where, module, input_shape, others.get("input_dtype"))
     params = {key: jnp.asarray(value.detach().cpu().numpy()) for key, value in module.named_parameters()}
 
@@ -326,6 +334,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "size": lambda x, dim=None: x.shape if dim is None else x.shape[dim],
     "getattr": getattr,
     "getitem": operator.getitem,
+    "neg": operator.neg,
+    "pow": operator.pow,
+    "transpose": jnp.swapaxes,
+    "permute": lambda x, *dims: jnp.transpose(x, dims[0] if len(dims) == 1 else dims),
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,

@@ -75,7 +75,13 @@ def test_what_is_not_supported_is_refused(torch: Any) -> None:
         def forward(self, x: Any) -> Any:
             return torch.erfinv(x)
 
+    class Pair(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x, x
+
     for module, sentence in (
+        (Pair(), "forward must return one tensor, rows x outputs, got tuple"),
+        (nn.Linear(3, 1), r"forward.x. failed for x of shape .3, 5. .rows, .input_shape.: mat1 and mat2 shapes"),
         (nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 1)), "BatchNorm1d. is not supported; write the network in Flax"),
         (Branching(), "torch.fx cannot trace forward"),
         (Rare(), "forward calls 'erfinv'"),
@@ -83,3 +89,29 @@ def test_what_is_not_supported_is_refused(torch: Any) -> None:
     ):
         with pytest.raises(InputError, match=sentence):
             models.from_torch(module, likelihood="gaussian", input_shape=5)
+    for link, likelihood in ((nn.Sigmoid(), "bernoulli"), (nn.Softmax(dim=1), "categorical")):
+        with pytest.raises(InputError, match=f"forward ends with .*, but likelihood '{likelihood}' applies it itself"):
+            models.from_torch(nn.Sequential(nn.Linear(5, 2), link), likelihood=likelihood, input_shape=5)
+
+
+def test_functions_buffers_and_shared_weights_are_translated(torch: Any) -> None:
+    """The translation is compared with the module when it is made, so a model that is returned is right."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Usual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("middle", torch.full((8, 8), 0.3))
+            self.first, self.second, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)
+            self.again = nn.Linear(4, 4)
+            self.again.weight = self.second.weight
+
+        def forward(self, x: Any) -> Any:
+            x = functional.max_pool2d(functional.relu(self.first(x - self.middle)), 2)
+            x = functional.avg_pool2d(x, 3, padding=1, stride=3).flatten(1)
+            x = functional.dropout(torch.cat([x[:, :2], x[:, 2:]], dim=1), training=self.training)
+            return functional.log_softmax(self.head(self.again(torch.exp(-self.second(x)))), dim=1)
+
+    model = models.from_torch(Usual(), likelihood="categorical", input_shape=(1, 8, 8))
+    assert model.dim == (9 + 1) * 4 + 16 + 4 + 4 + 15
+    assert models.from_torch(nn.Linear(3, 2), likelihood="categorical", input_shape=3).dim == 8
