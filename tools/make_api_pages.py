@@ -67,7 +67,7 @@ PAGES = {
         "The round loop, what an engine must provide, and how arrays are written on the wire.",
         ("fedstein.federation.codecs",),
         (
-            "fedstein.federation.protocol.play",
+            "fedstein.federation.protocol.run_rounds",
             "fedstein.federation.engine.Engine",
             "fedstein.federation.engine.ClientInfo",
             "fedstein.federation.client.ClientProgram",

@@ -112,6 +112,13 @@ def not_held(encoded: Arrays, held: Mapping[str, Any]) -> Arrays:
     return {name: array for name, array in encoded.items() if not (name in held and same_bits(array, held[name]))}
 
 
+def is_finite(arrays: Arrays) -> bool:
+    """Whether every number of a message is finite. It is checked on the host, where nothing has to be compiled."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = (np.asarray(array) for array in arrays.values())
+        return all(bool(np.isfinite(np.sum(array)) or np.all(np.isfinite(array))) for array in found)
+
+
 def same_bits(one: Any, other: Any) -> bool:
     """Whether two arrays have the same shape, dtype and bytes."""
     one, other = np.asarray(one), np.asarray(other)

@@ -108,8 +108,8 @@ def tabulate(model: Model, sites: ScaleSites) -> Grid:
         near = np.flatnonzero(heights > heights[peak] - DEPTH)
         if not np.isfinite(heights[peak]) or near[0] == 0 or near[-1] == COARSE - 1:
             raise InputError(
-                "the prior and the sites have no finite moments: the density of the prior's scale does not fall towards "
-                "zero; let clients train first, or use a proper prior"
+                "the prior and the sites have no finite moments: the density of the prior's scale does not fall "
+                "towards zero; let clients train first, or use a proper prior"
             )
         step = points[1] - points[0]
         points = np.linspace(points[near[0]] - step, points[near[-1]] + step, FINE)

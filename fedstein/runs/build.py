@@ -19,7 +19,7 @@ from fedstein.federation.client import ClientProgram
 from fedstein.federation.codecs import CODECS
 from fedstein.federation.engine import Engine
 from fedstein.federation.evaluation import ClientEvaluation, Evaluate, Evaluation, unmeasured
-from fedstein.federation.protocol import RoundContext
+from fedstein.federation.round_context import RoundContext
 from fedstein.inference.methods import METHODS, Conclusion, Method
 from fedstein.inference.methods.base import OnBlock
 from fedstein.inference.methods.private_sites import private_sites

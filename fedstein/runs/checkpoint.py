@@ -21,7 +21,7 @@ import tomli_w
 from fedstein.errors import InputError
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import Engine
-from fedstein.federation.protocol import RunState
+from fedstein.federation.round_context import RunState
 from fedstein.federation.site_table import SiteTable
 from fedstein.federation.wire_form import compact, expand
 from fedstein.files import disk_errors, pack, read_json, unpack, write_bytes, write_json

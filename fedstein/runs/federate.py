@@ -22,7 +22,7 @@ from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import Engine
 from fedstein.federation.evaluation import Evaluate
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RoundContext
+from fedstein.federation.round_context import RoundContext
 from fedstein.inference.methods import METHODS
 from fedstein.models import MODELS, Model, check_model
 from fedstein.models.checks import DENSE

@@ -14,8 +14,8 @@ from fedstein.errors import InputError
 from fedstein.evaluation.metrics import tail
 from fedstein.federation.engine import ClientInfo
 from fedstein.federation.evaluation import Evaluate
-from fedstein.federation.protocol import RunState
 from fedstein.federation.records import RoundRecord, metric_names
+from fedstein.federation.round_context import RunState
 from fedstein.federation.site_table import SiteTable
 from fedstein.federation.spill_cache import SpillCache
 from fedstein.files import disk_errors, read_json, write_json

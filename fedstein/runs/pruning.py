@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from fedstein.errors import InputError
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RunState
+from fedstein.federation.round_context import RunState
 from fedstein.files import disk_errors, read_json, write_json
 from fedstein.inference.sites import SITES
 from fedstein.runs import checkpoint

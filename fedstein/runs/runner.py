@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from fedstein.errors import FedsteinError, InputError
 from fedstein.evaluation import metrics
 from fedstein.federation.evaluation import Evaluate, EvaluationResult, unmeasured
-from fedstein.federation.protocol import RunState, first, run_rounds
+from fedstein.federation.protocol import first, run_rounds
 from fedstein.federation.records import RoundRecord, metric_names
+from fedstein.federation.round_context import RunState
 from fedstein.files import disk_errors, read_json, write_json
 from fedstein.inference.methods import Conclusion, Method
 from fedstein.inference.sites.gaussian import DRAWS

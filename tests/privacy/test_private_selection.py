@@ -14,7 +14,9 @@ from test_private_runs import config_of, prepared, silent
 from fedstein import stein
 from fedstein.errors import InputError
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RunState, estimate_indicators, first, run_rounds
+from fedstein.federation.protocol import first, run_rounds
+from fedstein.federation.reports import estimate_indicators
+from fedstein.federation.round_context import RunState
 from fedstein.inference.natural import unpacked
 from fedstein.privacy.accounting import plan_of
 from fedstein.privacy.synthetic import synthetic_rows

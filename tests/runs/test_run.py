@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from fedstein.errors import FedsteinError, InputError
 from fedstein.federation.client import compilations
-from fedstein.federation.protocol import play
+from fedstein.federation.protocol import run_rounds
 from fedstein.runs import runner
 from fedstein.runs.config import Config
 from fedstein.runs.folder import RunFolder
@@ -297,7 +297,7 @@ def test_client_states_exist_only_for_clients_that_were_selected(make, tmp_path)
     runner.start(prepared, tmp_path / "r", lambda record: None)
     manifest = json.loads((tmp_path / "r" / "checkpoint" / "manifest.json").read_text())
     assert sorted(manifest["clients"]) == ["0", "1", "2"]
-    states = [sorted(state.sites) for state, _ in play(prepared.context, runner.first(prepared.context))]
+    states = [sorted(state.sites) for state, _ in run_rounds(prepared.context, runner.first(prepared.context))]
     assert states == [[0], [0, 1], [0, 1, 2]]
 
 

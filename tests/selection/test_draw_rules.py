@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RunState, first, run_round
+from fedstein.federation.protocol import first, run_round
+from fedstein.federation.round_context import RunState
 from fedstein.selection import DRAWS, ReportingSettings, proportional
 from fedstein.selection.base import Draw
 

@@ -14,7 +14,8 @@ import pytest
 from building import scheme_of
 
 from fedstein.errors import InputError
-from fedstein.federation.protocol import RunState, first, run_round
+from fedstein.federation.protocol import first, run_round
+from fedstein.federation.round_context import RunState
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 from fedstein.selection.active import active_law

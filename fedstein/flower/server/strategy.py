@@ -29,8 +29,9 @@ from fedstein.data import scaled
 from fedstein.errors import InputError
 from fedstein.evaluation.prediction import mixture_moments
 from fedstein.evaluation.predictive import Predictive
-from fedstein.federation.protocol import RunState, first, run_round
+from fedstein.federation.protocol import first, run_round
 from fedstein.federation.records import RoundRecord
+from fedstein.federation.round_context import RunState
 from fedstein.flower.messages import Envelope, Head
 from fedstein.flower.records import array_record, to_record
 from fedstein.flower.server.events import Events

@@ -11,7 +11,8 @@ import jax
 
 from fedstein.data import Dataset, load
 from fedstein.federation.evaluation import Evaluate
-from fedstein.federation.protocol import RoundContext, first, run_round
+from fedstein.federation.protocol import first, run_round
+from fedstein.federation.round_context import RoundContext
 from fedstein.runs.config import merge, resolve
 from fedstein.runs.federate import facts_of, prepare_run
 from fedstein.studies.bench.matrix_products import (

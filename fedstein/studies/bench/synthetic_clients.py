@@ -13,7 +13,7 @@ import numpy as np
 
 from fedstein.data import Dataset
 from fedstein.data.lazy import Lazy
-from fedstein.federation.protocol import RoundContext
+from fedstein.federation.round_context import RoundContext
 from fedstein.runs.config import merge, resolve
 from fedstein.runs.federate import facts_of, prepare_run
 

@@ -12,7 +12,8 @@ from typing import Any
 import tomli_w
 
 from fedstein.federation.local import LocalEngine
-from fedstein.federation.protocol import RunState, first, run_rounds
+from fedstein.federation.protocol import first, run_rounds
+from fedstein.federation.round_context import RunState
 from fedstein.files import disk_errors, plain, write_bytes, write_json
 from fedstein.inference.sites import ParticleSettings
 from fedstein.runs.config import Config
