@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedstein.console import say
 from fedstein.runs.audit import audit
 
-COLUMNS = ("ledger", "protects", "budget", "spent", "gradients", "moments", "PLD", "Renyi", "runs")
+BEFORE, AFTER = ("ledger", "protects", "budget", "spent"), ("PLD", "Renyi", "runs")
 
 
 def show_audit(folder: Path, as_json: bool) -> None:
@@ -26,8 +27,10 @@ def show_audit(folder: Path, as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2))
         return
-    rows = [list(COLUMNS), *(row_of(line) for line in found)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    kinds = list(dict.fromkeys(kind for line in found for kind in line["releases"]))
+    columns = [*BEFORE, *("gradients" if kind == "gradient" else kind for kind in kinds), *AFTER]
+    rows = [columns, *(row_of(line, kinds) for line in found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
     for row in rows:
         first, *rest = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         say("  ".join([row[0].ljust(len(first)), *rest]))
@@ -37,11 +40,11 @@ def show_audit(folder: Path, as_json: bool) -> None:
     )
 
 
-def row_of(line: dict[str, Any]) -> list[str]:
-    """A line of the table."""
+def row_of(line: dict[str, Any], kinds: Sequence[str]) -> list[str]:
+    """A line of the table, with a column for each kind of release."""
 
     def kind(name: str) -> str:
-        return f"{line['epsilon_of'][name]:.3f} ({line['releases'][name]})"
+        return f"{line['epsilon_of'].get(name, 0.0):.3f} ({line['releases'].get(name, 0)})"
 
     checked = line["by_accountant"]
     return [
@@ -49,8 +52,7 @@ def row_of(line: dict[str, Any]) -> list[str]:
         line["protects"],
         f"{line['budget']['epsilon']:g}",
         f"{line['spent']['epsilon']:.3f}",
-        kind("gradient"),
-        kind("moments"),
+        *map(kind, kinds),
         f"{checked.get('pld', 0.0):.3f}",
         f"{checked.get('rdp', 0.0):.3f}",
         str(len(line["runs"])),

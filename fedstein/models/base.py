@@ -123,6 +123,9 @@ class Model(NamedTuple):
     # N x d -> the variables of the user's own model by name, each with N on the first axis, where theta is a transform
     constrain: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None
     units: Units | None = None  # how to give parameters in the units of rows that were standardised
+    # The widths of all layers of a dense ReLU network, inputs and outputs included, whose blocks are [W1, b1, W2, ...]
+    # with each W as outputs x inputs, and then blocks that are no layer's. Empty for other models.
+    layers: tuple[int, ...] = ()
 
     @property
     def dim(self) -> int:

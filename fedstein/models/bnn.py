@@ -153,6 +153,7 @@ def bnn_classifier(
         input_block=0,
         features=features,
         classes=classes,
+        layers=sizes,
     )
 
 
@@ -230,6 +231,7 @@ def bnn_regressor(
         input_block=0,
         features=features,
         likelihood="gaussian",
+        layers=sizes,
     )
 
 

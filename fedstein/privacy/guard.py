@@ -17,7 +17,7 @@ import numpy as np
 from fedstein.errors import InputError
 from fedstein.privacy.accounting import plan_of
 from fedstein.privacy.ledger import Ledger, Release
-from fedstein.privacy.mechanism import GRADIENT, MOMENTS, release
+from fedstein.privacy.mechanism import CURVATURE, GRADIENT, MOMENTS, release
 from fedstein.privacy.settings import PrivacySettings
 from fedstein.privacy.shared_noise import SharedNoise
 
@@ -136,7 +136,7 @@ class Guard:
         Args:
             client: The client's id.
             visit: How often the client has released before.
-            exact: The sums: ``gradient``, and ``moments`` at the first visit.
+            exact: The sums: ``gradient``, and ``moments`` or ``curvature`` at the first visit.
             sensitivity: How much a neighbour's sums can differ: by one row, or by all rows of the client.
             shared: The secure sum that this client adds its share of the noise in; None if it is sent as it is.
 
@@ -155,7 +155,11 @@ class Guard:
             raise Unprotected(f"privacy.visits = {self.plan.visits}: this client has released that often already")
         noisy, written = {}, []
         for name, values in exact.items():
-            multiplier = {GRADIENT: self.plan.gradient, MOMENTS: self.plan.moments}[name]
+            multiplier = {
+                GRADIENT: self.plan.gradient,
+                MOMENTS: self.plan.moments,
+                CURVATURE: self.plan.moments,
+            }[name]
             scale = multiplier * sensitivity[name]
             run = self.run
             if shared is not None:  # another sum is another release, with noise of its own

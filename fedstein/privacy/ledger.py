@@ -34,7 +34,7 @@ class Release(NamedTuple):
     """One line of a ledger."""
 
     id: str  # digest of everything that determines the release
-    what: str  # "gradient" or "moments"
+    what: str  # "gradient", "moments" or "curvature"
     multiplier: float
     run: str
     client: int

@@ -42,6 +42,7 @@ from fedstein.privacy.noise import add_noise
 from fedstein.privacy.settings import PrivacySettings
 
 GRADIENT, MOMENTS = "gradient", "moments"
+CURVATURE = "curvature"  # what networks release in place of moments (``fedstein.privacy.row_gradients``)
 KAPPA = 0.5  # the share of squares of targets in a release of linear regression
 
 
@@ -126,6 +127,7 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
 
 
 SUPPORTED = ("blr", "softmax", "poisson", "linear")
+NETWORKS = ("bnn_classifier", "bnn_regressor", "custom")  # gradients of rows are clipped, at record level alone
 
 
 def _variance(p: np.ndarray) -> np.ndarray:
@@ -205,7 +207,7 @@ def release(name: str, exact: np.ndarray, scale: float, secret: bytes, label: st
     """One noisy sum.
 
     Args:
-        name: ``"gradient"`` or ``"moments"``.
+        name: ``"gradient"``, ``"curvature"`` or ``"moments"``.
         exact: The sum.
         scale: The standard deviation of the noise: multiplier times sensitivity.
         secret: Where the noise comes from.
@@ -214,7 +216,7 @@ def release(name: str, exact: np.ndarray, scale: float, secret: bytes, label: st
     Returns:
         The noisy sum; a matrix stays symmetric.
     """
-    if name == GRADIENT:
+    if name != MOMENTS:
         return add_noise(exact, scale, secret, label)
     rows, columns = np.tril_indices(len(exact))
     spread = np.where(rows == columns, scale, scale / np.sqrt(2))

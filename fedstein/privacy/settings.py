@@ -49,7 +49,8 @@ class PrivacySettings(Settings):
     clip: PositiveFloat | None = Field(
         None,
         description="C, the norm beyond which a row counts less: by (C / norm)^2, the intercept's 1 included. "
-        f"min({LARGEST_CLIP:g}, sqrt(features + 1)) unless set.",
+        f"min({LARGEST_CLIP:g}, sqrt(features + 1)) unless set. With networks: the norm to which longer gradients of "
+        "single rows are shortened; a third of the median norm on synthetic rows unless set.",
     )
     client_rows: Positive | None = Field(
         None,
@@ -60,7 +61,9 @@ class PrivacySettings(Settings):
         4, description="How often each client releases a gradient; its budget is shared out over these visits."
     )
     split: Fraction = Field(
-        0.7, description="Share of the budget for gradients; the rest is for the second moments, released once."
+        0.7,
+        description="Share of the budget for gradients; the rest is for the second moments, or with networks the "
+        "curvature, released once.",
     )
     largest_count: Positive | None = Field(
         None,

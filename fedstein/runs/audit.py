@@ -58,7 +58,8 @@ def audit(folder: Path) -> list[dict[str, Any]]:
         content = path.read_bytes()
         head, releases = parse(content[: content.rfind(b"\n") + 1], path)
         delta, multipliers = float(head["delta"]), [entry.multiplier for entry in releases]
-        kinds = {name: [e.multiplier for e in releases if e.what == name] for name in ("gradient", "moments")}
+        names = ("gradient", *sorted({entry.what for entry in releases} - {"gradient"} or {"moments"}))
+        kinds = {name: [e.multiplier for e in releases if e.what == name] for name in names}
         checked = cross_check(multipliers, delta)._asdict() if multipliers else {}
         lines.append(
             {

@@ -22,6 +22,7 @@ from fedstein.federation.evaluation import ClientEvaluation, Evaluate, Evaluatio
 from fedstein.federation.round_context import RoundContext
 from fedstein.inference.methods import METHODS, Conclusion, Method
 from fedstein.inference.methods.base import OnBlock
+from fedstein.inference.methods.private_networks import private_networks
 from fedstein.inference.methods.private_sites import private_sites
 from fedstein.inference.methods.robust_sites import robust_sites
 from fedstein.inference.schedule import SCHEDULES
@@ -134,7 +135,8 @@ def build_method(config: Config, model: Model) -> Method:
 @lru_cache(maxsize=16)
 def _method(model: Model, settings: Frozen, site_settings: Frozen, privacy: Frozen, robust: Frozen) -> Method:
     if privacy.value.on:
-        return private_sites(model, _site(model, settings, site_settings), settings.value, privacy.value)
+        build_private = private_sites if site_settings.value.structure == "full" else private_networks
+        return build_private(model, _site(model, settings, site_settings), settings.value, privacy.value)
     kind, site = settings.value.kind, _site(model, settings, site_settings)
     build = METHODS.find(kind).build
     found: Method = checked_build("algorithm.kind", kind, build, Method, model, site, settings.value)

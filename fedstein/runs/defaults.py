@@ -12,6 +12,7 @@ from fedstein.inference.methods.base import ClientCountSettings, SvgdSettings
 from fedstein.inference.methods.parallel_dsvgd import ParallelSettings
 from fedstein.inference.sites import CurvatureSettings, ParticleSettings
 from fedstein.models import BlrSettings
+from fedstein.privacy.mechanism import NETWORKS
 from fedstein.runs.draft import Draft, Facts, Rule
 from fedstein.runs.sections import CUSTOM
 from fedstein.selection import ReportingSettings
@@ -94,6 +95,11 @@ def private(draft: Draft) -> bool:
     return draft["privacy.kind"] != "none"
 
 
+def private_network(draft: Draft) -> bool:
+    """Whether the run is private and clips the gradients of rows."""
+    return private(draft) and draft["model.kind"] in NETWORKS
+
+
 def private_rounds(draft: Draft) -> int:
     """The rounds in which clients use all of their visits, or as many as full rounds can."""
     return max(1, draft["privacy.visits"] * remaining_clients(draft) // draft["selection.per_round"])
@@ -125,6 +131,12 @@ RULES: tuple[Rule, ...] = (
          "Two classes need no network."),
     Rule("model.kind", always, "bnn_classifier",
          "More than two classes need a network."),
+    Rule("privacy.visits", private_network, 40,
+         "Networks need many small steps; with fewer visits the noise of a visit is smaller, but less is learned."),
+    Rule("privacy.split", private_network, 0.9,
+         "Networks release few numbers on their curvature, which need little of the budget."),
+    Rule("model.hidden", private_network, [16],
+         "The noise grows with the number of weights, so that a small network is better in a private run."),
     Rule("partition.kind", lambda d: d["data.name"] == "file" and not d.facts.clients, "iid",
          "A file without a column that names clients is shared out at random."),
     Rule("partition.kind", always, lambda d: d.dataset.partition,
@@ -143,6 +155,9 @@ RULES: tuple[Rule, ...] = (
          "With curvature sites, results are close to those with all rows in one place. The references have no sites."),
     Rule("model.start", lambda d: not local_particles(d), "prior",
          "The wide start is for sites that forget; with other sites particles start from the prior.", BlrSettings),
+    Rule("sites.structure", private_network, "diagonal",
+         "Of a network in a private run, clients release gradients and one curvature for each block.",
+         CurvatureSettings),
     Rule("sites.structure", lambda d: d.facts.traits is not None and d.facts.dim > FULL, "diagonal",
          f"A model of your own with more than {FULL} parameters has diagonal curvature: a d x d array for each client "
          "would be too large.", CurvatureSettings),
@@ -151,6 +166,8 @@ RULES: tuple[Rule, ...] = (
          "would be too large.", CurvatureSettings),
     Rule("sites.structure", always, of_model("structure"),
          "Small models have full curvature, networks a diagonal in a shared basis of the inputs.", CurvatureSettings),
+    Rule("sites.stiffness", private_network, 1.0,
+         "In a private run the step is damped instead.", CurvatureSettings),
     Rule("sites.stiffness", has_particle_curvature, 0.5,
          "A diagonal ignores correlations; trial runs with networks chose half of the curvature.", CurvatureSettings),
     Rule("sites.rank", lambda d: d["sites.structure"] == "eigen", 0,

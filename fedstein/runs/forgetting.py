@@ -114,6 +114,11 @@ def forget(
                 f"{folder.path} has privacy.sums = 'secure': the server has sums over clients alone, from which nobody "
                 "can be taken out; start a new run without this client (selection.barred)"
             )
+        if method.protection is not None and method.conclude is None:
+            raise InputError(
+                f"{folder.path} is a private run of a network: its way depends on what all clients have released, and "
+                "nobody can be taken out of it; start a new run without this client (selection.barred)"
+            )
         had_site = client in state.sites or client in pruned_clients(folder)
         sites = state.sites.without(client)
         if not sites:

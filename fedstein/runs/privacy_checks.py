@@ -7,7 +7,7 @@ from fedstein.errors import InputError
 from fedstein.federation.secure_sum import LEAST, least_threshold
 from fedstein.inference.sites import CurvatureSettings
 from fedstein.privacy.guard import refuse
-from fedstein.privacy.mechanism import SUPPORTED
+from fedstein.privacy.mechanism import NETWORKS, SUPPORTED
 from fedstein.runs.schema import Sections
 
 # Round robin and random need no indicators; the others are computed from noisy sites (``inference.noisy_target``).
@@ -32,10 +32,12 @@ def check_privacy(config: Sections) -> None:
             f"{said} works with algorithm.kind = 'dsvgd', got {config.algorithm.kind!r}: what clients of other methods "
             "send is not protected; set it, or leave it out"
         )
-    if config.model.kind not in SUPPORTED:
+    network = config.model.kind in NETWORKS
+    if config.model.kind not in (*SUPPORTED, *NETWORKS):
         raise InputError(
-            f"{said} works with model.kind = {', '.join(map(repr, SUPPORTED))}, got {config.model.kind!r}: for other "
-            "models it is not known how much one row can change what a client sends"
+            f"{said} works with model.kind = {', '.join(map(repr, SUPPORTED))} and, with kind = 'record', "
+            f"{', '.join(map(repr, NETWORKS))}, got {config.model.kind!r}: for other models it is not known how much "
+            "one row can change what a client sends"
         )
     _check_bounds(config)
     if (privacy.kind == "client") != (privacy.client_rows is not None):
@@ -44,8 +46,11 @@ def check_privacy(config: Sections) -> None:
             f"client counts as at most; got privacy.kind = {privacy.kind!r}; set both, or leave client_rows out"
         )
     sites = config.sites
-    if not isinstance(sites, CurvatureSettings) or sites.structure != "full":
-        raise InputError(f"{said} needs sites.kind = 'curvature' and sites.structure = 'full'; set them")
+    structure = "diagonal" if network else "full"
+    if not isinstance(sites, CurvatureSettings) or sites.structure != structure:
+        raise InputError(f"{said} needs sites.kind = 'curvature' and sites.structure = {structure!r}; set them")
+    if network:
+        _check_network(config)
     if sites.expand == "variational":
         refuse("expand", privacy)
     if sites.renew or sites.damping != 1.0 or sites.stiffness != 1.0:
@@ -70,6 +75,23 @@ def check_privacy(config: Sections) -> None:
         raise InputError("privacy.ledger is for runs in process: on nodes ledgers are in their state-dir; leave it out")
     _check_visits(config)
     _check_columns(config)
+
+
+def _check_network(config: Sections) -> None:
+    """Networks are protected at record level, with everybody asked at the same point in every round."""
+    privacy, selection = config.privacy, config.selection
+    clients = config.partition.clients - len(selection.barred or ())
+    if privacy.kind != "record" or privacy.sums != "plain":
+        raise InputError(
+            f"model.kind = {config.model.kind!r} works with privacy.kind = 'record' and privacy.sums = 'plain', got "
+            f"{privacy.kind!r} and {privacy.sums!r}: for the others no bound has been derived; set them"
+        )
+    if selection.kind not in SCHEMES[:2] or selection.per_round != clients:
+        raise InputError(
+            f"model.kind = {config.model.kind!r} in a private run asks everybody at the same point in every round: "
+            f"expected selection.kind = 'round_robin' and selection.per_round = {clients}, got {selection.kind!r} and "
+            f"{selection.per_round}; leave them out"
+        )
 
 
 def _check_bounds(config: Sections) -> None:

@@ -32,8 +32,14 @@ RAW: dict[str, Any] = {
 }
 
 
-def config_of(**privacy: Any) -> Config:
-    raw = {**RAW, "privacy": {**RAW["privacy"], **privacy}}
+NETWORK: dict[str, Any] = {"model": {"kind": "bnn_classifier", "hidden": [3]}}
+WIDTHS = {"blr": 31, "network": 101}  # of the point that clients are asked at
+MODELS: dict[str, dict[str, Any]] = {"blr": {}, "network": NETWORK}
+of_each_model = pytest.mark.parametrize("model", MODELS)
+
+
+def config_of(model: str = "blr", **privacy: Any) -> Config:
+    raw = {**RAW, **MODELS[model], "privacy": {**RAW["privacy"], **privacy}}
     return resolve(raw, facts_of(load_dataset(raw)))[0]
 
 
@@ -61,8 +67,9 @@ def test_the_gate_knows_every_message_kind_of_the_protocol() -> None:
         refuse("columns", PrivacySettings(kind="record", public=["scaling"]))
 
 
-def test_a_node_answers_what_is_protected_and_refuses_the_rest(tmp_path: Path) -> None:
-    node, config = node_in(tmp_path), config_of()
+@of_each_model
+def test_a_node_answers_what_is_protected_and_refuses_the_rest(model: str, tmp_path: Path) -> None:
+    node, config = node_in(tmp_path), config_of(model)
     for kind in HANDLERS:
         if kind in ("hello", "train"):
             continue
@@ -78,27 +85,33 @@ def test_a_node_answers_what_is_protected_and_refuses_the_rest(tmp_path: Path) -
     assert ask("hello", node, config_of(public=["rows"])).head["rows"] > 50
 
 
-def test_a_release_of_a_node_is_noisy_in_its_ledger_and_the_same_when_asked_again(tmp_path: Path) -> None:
-    node, config = node_in(tmp_path), config_of()
-    point = {"point": np.zeros(31, np.float32)}
+@of_each_model
+def test_a_release_of_a_node_is_noisy_in_its_ledger_and_the_same_when_asked_again(model: str, tmp_path: Path) -> None:
+    node, config = node_in(tmp_path), config_of(model)
+    point = {"point": np.zeros(WIDTHS[model], np.float32)}
     reply = ask("train", node, config, point)
     assert reply.head["status"] == OK, reply.head
-    assert set(reply.arrays) == {"gradients", "points", "moments", "visits"}
+    sent, gradients, second = {
+        "blr": ({"gradients", "points", "moments", "visits"}, "gradients", "moments"),
+        "network": ({"gradient", "variance", "curvature", "visits"}, "gradient", "curvature"),
+    }[model]
+    assert set(reply.arrays) == sent
     ledger = node.state_dir / "privacy" / "ledger.jsonl"
-    assert [json.loads(line).get("what") for line in ledger.read_text().splitlines()] == [None, "gradient", "moments"]
+    assert [json.loads(line).get("what") for line in ledger.read_text().splitlines()] == [None, "gradient", second]
     again = ask("train", node, config, point)
     for name, array in reply.arrays.items():
         np.testing.assert_array_equal(again.arrays[name], array)
     (node.state_dir / "abc" / "pending.safetensors").unlink()  # as after a kill between ledger and state
     third = ask("train", node, config, point)
-    np.testing.assert_array_equal(third.arrays["gradients"], reply.arrays["gradients"])
+    np.testing.assert_array_equal(third.arrays[gradients], reply.arrays[gradients])
     assert len(ledger.read_text().splitlines()) == 3
     # Another node with the same rows has another secret, so other noise.
     other = ask("train", node_in(tmp_path / "other"), config, point)
-    assert np.all(other.arrays["gradients"][0] != reply.arrays["gradients"][0])
+    # For a network with weights of zero, the gradients of most weights are zero: there is nothing but noise.
+    assert np.all(np.atleast_2d(other.arrays[gradients])[0] != np.atleast_2d(reply.arrays[gradients])[0])
     # A server that starts over with other points and a large budget is refused when the budget is spent.
-    greedy = config_of(epsilon=90.0)
-    refused = ask("train", node, greedy, {"point": np.ones(31, np.float32)}, run="xyz")
+    greedy = config_of(model, epsilon=90.0)
+    refused = ask("train", node, greedy, {"point": np.ones(WIDTHS[model], np.float32)}, run="xyz")
     assert refused.head["status"] == REFUSED
     assert "its budget is 2; nothing was released" in refused.head["reason"]
 
@@ -115,8 +128,9 @@ def test_the_operators_budget_decides(tmp_path: Path) -> None:
             node_in(tmp_path, **wrong)
 
 
-def test_in_process_every_way_out_of_a_client_passes_the_gate() -> None:
-    raw = {**RAW, "engine": {"threads": 1}}
+@of_each_model
+def test_in_process_every_way_out_of_a_client_passes_the_gate(model: str) -> None:
+    raw = {**RAW, **MODELS[model], "engine": {"threads": 1}}
     config, _ = resolve(raw, facts_of(load_dataset(raw)))
     run = prepare_run(config, load_dataset(raw))
     program, shard = run.federation.program, run.engine.shards[0]  # type: ignore[attr-defined]

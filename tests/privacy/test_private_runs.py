@@ -70,7 +70,10 @@ def test_defaults_of_a_private_run() -> None:
     ("sections", "said"),
     [
         ({"algorithm": {"kind": "pvi"}, "sites": {"kind": "none"}}, "works with algorithm.kind = 'dsvgd'"),
-        ({"model": {"kind": "bnn_classifier"}}, "model.kind = 'blr', 'softmax', 'poisson', 'linear', got 'bnn_class"),
+        ({"model": {"kind": "random_intercept_logistic"}}, "got 'random_intercept_logistic': for other"),
+        ({"model": {"kind": "bnn_classifier"}, "sites": {"structure": "full"}}, "sites.structure = 'diagonal'"),
+        ({"model": {"kind": "bnn_classifier"}, "selection": {"kind": "ksd"}}, "asks everybody at the same point"),
+        ({"model": {"kind": "bnn_classifier"}, "privacy": {"sums": "secure"}}, "no bound has been derived"),
         ({"sites": {"kind": "particles"}}, "sites.structure = 'full'"),
         ({"sites": {"expand": "variational"}}, "expansions are not protected"),
         ({"selection": {"kind": "oort"}}, "reports are not protected"),
