@@ -65,7 +65,7 @@ class Wire(NamedTuple):
     def encode(
         self, kind: str, round_index: int, client: int, arrays: Arrays, reference: Mapping[str, Any] = NOTHING
     ) -> Arrays:
-        """The arrays as they travel; ``reference`` is what the receiver holds already, decoded."""
+        """Encode the arrays of a message; ``reference`` is what the receiver already holds, decoded."""
         encoded = self.codecs[kind].encode(arrays, self._info(kind, round_index, client, reference))
         return encoded if self.packing == "none" else pack(encoded)
 
@@ -78,7 +78,7 @@ class Wire(NamedTuple):
     def decode_unpacked(
         self, kind: str, round_index: int, client: int, arrays: Arrays, reference: Mapping[str, Any] = NOTHING
     ) -> Arrays:
-        """The same from what ``unpack`` gave."""
+        """Decode a message that ``unpack`` has unpacked."""
         return self.codecs[kind].decode(arrays, self._info(kind, round_index, client, reference))
 
     def unpack(self, arrays: Arrays) -> Arrays:
@@ -92,7 +92,7 @@ class Wire(NamedTuple):
 
 
 def placed(arrays: Arrays) -> Arrays:
-    """The arrays as JAX arrays, as codecs write them; but those that JAX would narrow (64 bits in float32) stay."""
+    """Convert arrays to JAX arrays, except arrays of 64 bits that JAX would narrow to 32 bits."""
     return {
         name: jnp.asarray(array) if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype else array
         for name, array in arrays.items()
@@ -162,7 +162,7 @@ class Channel:
         Args:
             arrays: What the candidates need.
             candidates: The clients that it goes to.
-            held: What they hold already, as it travelled; what is the same in the broadcast is not counted again.
+            held: What they already hold, encoded. An array that is the same in the broadcast is not counted again.
 
         Returns:
             The broadcast in all its forms.
@@ -211,7 +211,7 @@ class Channel:
         return self.wire.decode(kind, self._round, client, arrays, reference)
 
     def count_unused(self, arrays: Arrays) -> None:
-        """Count a reply that nobody computes from."""
+        """Count the bytes of a reply that is not used."""
         self.up += size_of(arrays)
 
     def moved(self, client: int, update: Arrays) -> Arrays:
@@ -225,7 +225,7 @@ class Channel:
             update: Its update as ``receive`` gave it.
 
         Returns:
-            The update to apply; the very same one where the codec is exact or the update has no such points.
+            The update to apply. It is unchanged if the codec is exact or the update has no such points.
         """
         assigned = self._assigned.get(client)
         if assigned is None or POINTS not in update or POINTS not in assigned.received:

@@ -85,7 +85,7 @@ class ClientProgram:
             schedule: The factor on the step size by round.
             wire: The codec of the run's messages; None writes arrays as they are.
             metrics: What held-out rows are evaluated by.
-            guard: The gate of a private run, which everything that leaves a client passes; None: nothing is protected.
+            guard: The guard of a private run, which checks everything that leaves a client; None if the run is not private.
         """
         self.model, self.method, self.scheme = model, method, scheme
         self.seed, self.batch_size, self.report_rows = seed, batch_size, report_rows
@@ -157,7 +157,7 @@ class ClientProgram:
             round_index: The round, from 1.
             client: The client's id.
             assignment: What the server sent for training, as it travelled.
-            cached: This round's broadcast as it travelled, where part of it is used; else nothing.
+            cached: The encoded broadcast of this round, if part of it is used; otherwise empty.
             state: The client's state; None if it has never trained.
             shard: The client's rows.
 

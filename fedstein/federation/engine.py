@@ -73,7 +73,7 @@ class Engine(Protocol):
         ...
 
     def assign_early(self, assignments: Mapping[int, Assignment]) -> None:
-        """Let these candidates train along with their reports: what the next ``ask`` sends them besides."""
+        """Let these candidates train together with their reports; the next ``ask`` sends them these assignments too."""
         ...
 
     def trained_early(self, round_index: int, sites: SiteTable) -> dict[int, Trained]:
@@ -91,8 +91,8 @@ class Engine(Protocol):
     def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
         """Say what ``ask`` will be called with in the next round, right before ``evaluate`` ends this one.
 
-        An engine may collect these reports with the evaluation. It must not take the last update as accepted for good
-        by then: the checkpoint of this round is not written yet.
+        An engine may collect these reports with the evaluation. It must not treat the last update as finally accepted,
+        because the checkpoint of this round is not written yet.
 
         Args:
             round_index: The next round.
@@ -123,7 +123,7 @@ class Engine(Protocol):
         ...
 
     def evaluate(self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable) -> dict[int, Sums]:
-        """Send the particles; collect the sums that each client's held-out rows come to."""
+        """Send the particles, and collect each client's sums over its held-out rows."""
         ...
 
     def expand(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:

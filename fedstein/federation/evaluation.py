@@ -67,7 +67,7 @@ class EvaluationResult(NamedTuple):
         return entries
 
     def document(self, number: int, infos: Sequence[ClientInfo]) -> dict[str, Any]:
-        """``clients-evaluation.json``: everybody together, and each client by itself."""
+        """``clients-evaluation.json``: the metrics of all clients together and of each client."""
         return {"round": number, "together": self._scores(self.sums), "clients": self.by_client(infos)}
 
     def _scores(self, sums: Sums) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class LocalEngine:
             program: What clients compute.
             shards: Every client's rows; they may be made when they are asked for.
             names: The clients' names.
-            held: Every client's held-out rows, where clients evaluate.
-            sizes: How many rows each client has, where asking a shard for it would make the shard.
+            held: Every client's held-out rows, if clients evaluate.
+            sizes: How many rows each client has, if shards are made only when they are used.
         """
         self.program, self.shards, self.held = program, shards, list(held)
         self._anticipated: Mapping[int, Assignment] = NOBODY
@@ -83,7 +83,7 @@ class LocalEngine:
     def train_in_secure_sum(
         self, round_index: int, clients: Sequence[int], assignment: Arrays, sites: SiteTable, threshold: int
     ) -> tuple[Arrays, list[int], int] | None:
-        """The noisy sums over clients of a private round, as a secure sum over nodes gives them; see ``together``."""
+        """The noisy sums over clients of a private round, as a secure sum over nodes gives them (``secure_round``)."""
         shared, total = SharedNoise(f"round {round_index}", threshold), None
         for k in clients:
             found = self.program.release_share(round_index, k, assignment, self.shards[k], shared)

@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     as_sent: dict[int, Arrays]  # the reports as they travelled, where that is smaller
     row_gradients: int
     assigned: Mapping[int, Assignment] = NOBODY  # what candidates trained from before the draw
-    early: Mapping[int, Trained] = MappingProxyType({})  # what came of it
+    early: Mapping[int, Trained] = MappingProxyType({})  # their replies
 
 
 def pick_candidates(context: RoundContext, round_index: int) -> list[int]:

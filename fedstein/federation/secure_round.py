@@ -1,8 +1,8 @@
 """A private round with secure sums: all clients are asked at one point, and the server learns only a sum of releases.
 
 The sums are those of ``fedstein.privacy.shared_noise``: each client adds a share of the noise. A sum that too few
-clients have completed reveals nothing, but those who had sent their masked part have spent the budget of this visit, as
-they cannot know what became of it. The round then ends without a sum, and the run goes on with the next one.
+clients have completed reveals nothing. Clients that had sent their masked part have still spent the budget of this
+visit, because they cannot know whether the sum was completed. The round then ends without a sum, and the run goes on with the next one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def sum_releases(
     clients: Sequence[int],
     last: bool,
 ) -> Summed:
-    """One round: ask everybody, and put the sum into the server's state.
+    """Run one round: ask all clients, and put the sum of their releases into the server's state.
 
     Args:
         program: What clients compute.
@@ -78,10 +78,10 @@ def sum_releases(
         last: Whether this is the last round.
 
     Returns:
-        What came of it; without a sum the state is as it was.
+        The result of the round. If there is no sum, the server's state is unchanged.
 
     Raises:
-        FedsteinError: The last round ends and no sum has come about.
+        FedsteinError: The last round ends, and no round of the run has given a sum.
     """
     guard, protection = program.guard, program.method.protection
     assert guard is not None, "only private runs sum releases"

@@ -29,13 +29,13 @@ def sums_are_secure(config: Sections) -> bool:
 
 
 def check_sums(config: Sections) -> None:
-    """Refuse secure sums where they could not be had, or would have no use.
+    """Refuse secure sums that are impossible or useless in this run.
 
     Args:
         config: A config whose sections are valid each on its own.
 
     Raises:
-        InputError: The message says what is in the way, and what to set.
+        InputError: They are; the message says why, and what to set.
     """
     if not sums_are_secure(config):
         return

@@ -14,7 +14,7 @@ from fedstein.selection import ReportingSettings
 
 
 def refuse_unsuitable(config: Config, model: Model, shares: Sequence[Share]) -> None:
-    """Refuse clients' rows that the model cannot have produced, and settings that would cut a client in pieces.
+    """Refuse clients' rows that the model cannot have produced, and settings that would use part of a client.
 
     Args:
         config: The config of the run.

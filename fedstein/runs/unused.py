@@ -1,6 +1,6 @@
 """Keys that a config does not use: refused if the user's settings contradict each other, noted if they are leftovers.
 
-A key is unused if the kind of its section does not take it, or if another key rules it out (``TIES``). What decides
+A key is unused if the kind of its section does not take it, or if another key rules it out (``DEPENDENCIES``). What decides
 about a key is the *decider*: ``selection.kind`` for ``selection.pool``.
 """
 
@@ -35,7 +35,7 @@ class KeyDependency(NamedTuple):
 
 PRIVATE_KEYS = tuple(key for key in PrivacySettings.model_fields if key not in ("kind", "sums"))
 
-TIES = (
+DEPENDENCIES = (
     KeyDependency("algorithm.distill_steps", "sites.kind", local_particles, "sites.kind = 'particles'"),
     KeyDependency("algorithm.prior", "sites.kind", local_particles, "sites.kind = 'particles'"),
     KeyDependency(
@@ -88,7 +88,7 @@ def unused_keys(draft: Draft) -> list[Unused]:
         goes_with = " or ".join(map(repr, takers(section, name)))
         found.append(Unused(key, decider, f"{decider} is {draft[decider]!r}", f"{decider} = {goes_with}"))
     already = {unused.key for unused in found}
-    for tie in TIES:
+    for tie in DEPENDENCIES:
         if draft.wrote(tie.key) and tie.key not in already and not tie.useful(draft):
             why = f"{tie.decider} is {draft[tie.decider]!r}"
             found.append(Unused(tie.key, tie.decider, why, tie.remedy))

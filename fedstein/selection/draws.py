@@ -80,7 +80,7 @@ def proportional(candidates: Sequence[int], indicators: Indicators, uniforms: np
 
 
 def limited(probabilities: np.ndarray, reported: np.ndarray, most: float) -> np.ndarray:
-    """``at_most`` among those that sent a report that counts; where nobody did, among all."""
+    """Apply ``at_most`` among the clients whose reports count; if there is none, among all clients."""
     if most >= 1:
         return probabilities
     heard = reported if reported.any() else np.ones(len(probabilities), bool)
@@ -195,10 +195,10 @@ def rule_of(settings: ReportingSettings) -> BoundRule:
 
 
 def capped_at_median(indicators: Indicators, ratio: float) -> tuple[list[float | None], list[int]]:
-    """No indicator above ``ratio`` times the median of the positive ones, and which ones were cut; 0: none is.
+    """Cut indicators at ``ratio`` times the median of the positive ones, and tell which were cut; 0 cuts none.
 
-    The others count as zero in every draw. Of an even number the lower median counts: of two reports a huge one must
-    not set its own limit.
+    The others count as zero in every draw. For an even number of indicators this is the lower median: of two reports,
+    a huge one must not set its own limit.
     """
     positive = sorted(value for value in indicators if value is not None and value > 0)
     limit = ratio * positive[(len(positive) - 1) // 2] if positive and ratio else 0.0

@@ -15,7 +15,7 @@ def resting(scheme: Scheme, rest: int) -> Scheme:
     """The scheme draws among clients that have not trained in the last rounds; the others come after them.
 
     A client is then drawn at most once in ``rest`` + 1 rounds. Those that rest come last, the longest rested first, so
-    that a round can still be played where all others fail.
+    that a round is still possible if all others fail.
 
     Args:
         scheme: The scheme.

@@ -353,7 +353,7 @@ def test_nobody_answers(fleet: Fleet, tmp_path: Path) -> None:
 def test_the_start_waits_for_everybody_or_says_who_is_there(fleet: Fleet, tmp_path: Path) -> None:
     fleet.grid.nodes.pop(100)
     raw = waiting(engine={**QUICK, "start_timeout": 0.3})
-    with pytest.raises(FedsteinError, match="2 of 3 clients are there after 0 s"):
+    with pytest.raises(FedsteinError, match="2 of 3 clients have connected after 0 s"):
         fleet.run(raw, tmp_path / "run")
     fleet.grid.nodes.clear()
     with pytest.raises(FedsteinError, match="no client is there"):

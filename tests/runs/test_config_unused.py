@@ -8,7 +8,7 @@ from fedstein.errors import InputError
 from fedstein.models import ModelTraits
 from fedstein.runs.config import merge, read_layers, resolve
 from fedstein.runs.defaults import Facts
-from fedstein.runs.unused import TIES
+from fedstein.runs.unused import DEPENDENCIES
 
 BINARY = Facts("classification", 2)
 
@@ -71,7 +71,7 @@ def test_a_later_layer_that_says_something_else_does_not_excuse_it(settings, wor
 
 
 def test_every_tie_is_among_the_contradictions():
-    assert {tie.key for tie in TIES} <= {words[0] for _, words in CONTRADICTIONS}
+    assert {tie.key for tie in DEPENDENCIES} <= {words[0] for _, words in CONTRADICTIONS}
 
 
 @pytest.mark.parametrize(

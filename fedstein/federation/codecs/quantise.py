@@ -123,8 +123,8 @@ def malformed(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> str:
         info: What both ends know.
 
     Returns:
-        The reason; empty if there is none. Factors that are not finite are those of a client that diverged, which is
-        said where the decoded numbers are looked at.
+        The reason; empty if there is none. Factors that are not finite come from a client that diverged; the
+        check of the decoded numbers reports that.
     """
     packed, exponents = np.asarray(arrays[name]), np.asarray(arrays[name + EXPONENTS])
     width, dtype = sum(block for block, _ in info.layout), "uint8" if bits == 4 else "int8"

@@ -79,7 +79,7 @@ class Command:
         Args:
             run: The run's id.
             seconds: How long to wait at most.
-            every: Seconds between two looks.
+            every: Seconds between two checks of the status.
 
         Returns:
             The run's status.

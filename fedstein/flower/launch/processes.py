@@ -234,7 +234,7 @@ class Fleet:
         self._end(name, grace=0)
 
     def stop_node(self, name: str) -> None:
-        """Ask the node to stop; it takes leave of the link."""
+        """Ask the node to stop; it tells the link that it leaves."""
         self._end(name, grace=GRACE)
 
     def pause_node(self, name: str) -> None:
@@ -248,7 +248,7 @@ class Fleet:
     def restart_node(self, name: str, *, wait: bool = True) -> int | None:
         """Start the node as before.
 
-        Without a key it gets a new id. With one it gets in as soon as the link counts its former self as offline.
+        Without a key it gets a new id. With a key it is admitted as soon as the link counts it as offline.
 
         Args:
             name: The node's name.
@@ -274,7 +274,7 @@ class Fleet:
         return self.command.nodes()
 
     def _start_node(self, name: str, wait: bool, again: bool = False) -> int | None:
-        """``again``: be patient with a link that still counts the node's former self as online."""
+        """Start a node; ``again`` waits while the link still counts the node as online from before its restart."""
         node = self._nodes[name]
         end = time.monotonic() + (max(self.patience, OFFLINE) if again else self.patience)
         while True:

@@ -67,7 +67,7 @@ class Membership:
         self._looked = -1e9
 
     def refresh(self) -> None:
-        """Greet nodes that are new, take in who they are, forget nodes that are gone."""
+        """Greet new nodes, read the answers to greetings, and forget nodes that are gone."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY:
             return
@@ -159,8 +159,8 @@ class Membership:
 
         Args:
             seconds: How long to wait at most.
-            all_of_them: Whether every client must be there; else one is enough.
-            enough: With how many clients waiting ends before its time; by default all of them.
+            all_of_them: Whether every client must be connected; otherwise one is enough.
+            enough: The number of clients after which waiting ends early; by default all of them.
 
         Raises:
             FedsteinError: Too few clients came in time.
@@ -174,10 +174,10 @@ class Membership:
             go_on = "start the other nodes, or set it to 'proceed' to go on without them"
             away = "".join(f"; {name} was turned away: {reason}" for name, reason in self.turned_away.items())
             raise FedsteinError(
-                f"{connected} of {self.size} clients are there after {seconds:.0f} s (engine.start_timeout), and "
+                f"{connected} of {self.size} clients have connected after {seconds:.0f} s (engine.start_timeout), and "
                 f"engine.on_missing is 'wait'; {go_on}{away}"
                 if connected
-                else f"no client is there after {seconds:.0f} s (engine.start_timeout); start the nodes, see their logs"
+                else f"no client has connected after {seconds:.0f} s (engine.start_timeout); start the nodes, see their logs"
                 f"{away}"
             )
         self.settled = True

@@ -41,7 +41,7 @@ class Pending:
 
 
 class Exchange:
-    """One request to several clients, who of them has not answered yet, and what came of it."""
+    """One request to several clients: who has not answered yet, and the outcome for the others."""
 
     def __init__(
         self,

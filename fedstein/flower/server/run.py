@@ -239,10 +239,11 @@ def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset)
 
 
 def sums_about_means(total: Arrays, again: Arrays) -> Arrays:
-    """The first sums as those of the second pass's rows would be, with the means that the second pass was about.
+    """Replace the sums of the first pass by sums over the rows of the second pass that have the same means.
 
-    A client may have dropped out in between. The formulas hold for any point that distances are measured from. So the
-    first pass is not asked again: two sums that differ by one client would show that client's own.
+    A client may have dropped out in between. The second pass measures distances from these means, and the formulas hold
+    for any such point. So clients are not asked for the first pass again: two sums that differ by one client would
+    reveal the sum of this client.
     """
     means, count = mean_from(total), again["count"]
     named = {"sum": "mean", "target_sum": "target_mean"}

@@ -247,20 +247,20 @@ class FedStein(Strategy):
         return np.stack([mean * dataset.target_scale + dataset.target_mean, sd * dataset.target_scale], axis=1)
 
 
-def in_a_thread(play: Callable[[], Played]) -> Future[Played]:
-    """Call ``play`` in a thread of its own.
+def in_a_thread(function: Callable[[], Played]) -> Future[Played]:
+    """Call a function in a thread of its own.
 
     Args:
-        play: The function. Its thread does not keep the process from ending.
+        function: The function. Its thread does not keep the process from ending.
 
     Returns:
-        What ``play`` returns or raises.
+        What the function returns or raises.
     """
     future: Future[Played] = Future()
 
     def run() -> None:
         try:
-            future.set_result(play())
+            future.set_result(function())
         except BaseException as error:
             future.set_exception(error)
 
