@@ -23,6 +23,7 @@ from fedstein.federation.round_context import RoundContext
 from fedstein.inference.methods import METHODS, Conclusion, Method
 from fedstein.inference.methods.base import OnBlock
 from fedstein.inference.methods.private_networks import private_networks
+from fedstein.inference.methods.private_pvi import private_pvi
 from fedstein.inference.methods.private_sites import private_sites
 from fedstein.inference.methods.robust_sites import robust_sites
 from fedstein.inference.schedule import SCHEDULES
@@ -134,6 +135,8 @@ def build_method(config: Config, model: Model) -> Method:
 
 @lru_cache(maxsize=16)
 def _method(model: Model, settings: Frozen, site_settings: Frozen, privacy: Frozen, robust: Frozen) -> Method:
+    if privacy.value.on and settings.value.kind == "pvi":
+        return private_pvi(model, _site(model, settings, site_settings), settings.value, privacy.value)
     if privacy.value.on:
         build_private = private_sites if site_settings.value.structure == "full" else private_networks
         return build_private(model, _site(model, settings, site_settings), settings.value, privacy.value)

@@ -100,6 +100,11 @@ def private_network(draft: Draft) -> bool:
     return private(draft) and draft["model.kind"] in NETWORKS
 
 
+def private_pvi(draft: Draft) -> bool:
+    """Whether the run is partitioned variational inference with noise."""
+    return private(draft) and draft["algorithm.kind"] == "pvi"
+
+
 def private_rounds(draft: Draft) -> int:
     """The rounds in which clients use all of their visits, or as many as full rounds can."""
     return max(1, draft["privacy.visits"] * remaining_clients(draft) // draft["selection.per_round"])
@@ -151,6 +156,10 @@ RULES: tuple[Rule, ...] = (
          "A dataset suggests rows for its own number of clients; with another number all rows are shared out."),
     Rule("algorithm.kind", always, "dsvgd",
          "It needs only one client in a round, and it works with every scheme and every kind of site."),
+    Rule("privacy.visits", private_pvi, 20,
+         "A step of a mean-field Gaussian ignores correlations, so that many damped steps are needed."),
+    Rule("privacy.split", private_pvi, 0.99,
+         "The curvature is released with the gradient, so that nearly all of the budget is for gradients."),
     Rule("sites.kind", always, lambda d: d.method.sites,
          "With curvature sites, results are close to those with all rows in one place. The references have no sites."),
     Rule("model.start", lambda d: not local_particles(d), "prior",

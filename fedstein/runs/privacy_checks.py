@@ -27,10 +27,14 @@ def check_privacy(config: Sections) -> None:
     if not privacy.on:
         return
     said = f"privacy.kind = {privacy.kind!r}"
+    if config.algorithm.kind == "pvi":
+        _check_pvi(config)
+        _check_messages(config)
+        return
     if config.algorithm.kind != "dsvgd":
         raise InputError(
-            f"{said} works with algorithm.kind = 'dsvgd', got {config.algorithm.kind!r}: what clients of other methods "
-            "send is not protected; set it, or leave it out"
+            f"{said} works with algorithm.kind = 'dsvgd' or 'pvi', got {config.algorithm.kind!r}: what clients of "
+            "other methods send is not protected; set it, or leave it out"
         )
     network = config.model.kind in NETWORKS
     if config.model.kind not in (*SUPPORTED, *NETWORKS):
@@ -65,6 +69,12 @@ def check_privacy(config: Sections) -> None:
             f"{said} with model.kind = 'linear' works with selection.kind = 'round_robin' or 'random', got "
             f"{config.selection.kind!r}: every visit releases the same sums, so that no choice is better; set it"
         )
+    _check_messages(config)
+
+
+def _check_messages(config: Sections) -> None:
+    """Refuse settings that would need other messages than releases."""
+    privacy, said = config.privacy, f"privacy.kind = {config.privacy.kind!r}"
     _check_reports(config)
     if config.evaluate.where == "clients":
         refuse("evaluate", privacy)
@@ -92,6 +102,24 @@ def _check_network(config: Sections) -> None:
             f"expected selection.kind = 'round_robin' and selection.per_round = {clients}, got {selection.kind!r} and "
             f"{selection.per_round}; leave them out"
         )
+
+
+def _check_pvi(config: Sections) -> None:
+    """Partitioned variational inference is protected at record level, for logistic regression."""
+    privacy, said = config.privacy, "algorithm.kind = 'pvi' in a private run"
+    if config.model.kind != "blr" or privacy.kind != "record" or privacy.sums != "plain":
+        raise InputError(
+            f"{said} works with model.kind = 'blr', privacy.kind = 'record' and privacy.sums = 'plain', got "
+            f"{config.model.kind!r}, {privacy.kind!r} and {privacy.sums!r}; set them, or use algorithm.kind = 'dsvgd'"
+        )
+    if config.selection.kind not in SCHEMES[:2]:
+        raise InputError(
+            f"{said} works with selection.kind = 'round_robin' or 'random', got {config.selection.kind!r}: indicators "
+            "are computed from noisy sites, which it has not; set it"
+        )
+    for key in ("largest_count", "largest_target", "client_rows"):
+        if getattr(privacy, key) is not None:
+            raise InputError(f"{said} has no use for privacy.{key}; leave it out")
 
 
 def _check_bounds(config: Sections) -> None:

@@ -19,17 +19,26 @@ PRIVATE = {"kind": "record", "epsilon": 3.0, "visits": 2}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", [{}, {"kind": "ksd", "per_round": 2}], ids=["round_robin", "ksd"])
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"rounds": 2},
+        {"rounds": 3, "selection": {"kind": "ksd", "per_round": 2}},
+        {"rounds": 2, "model": {"kind": "bnn_classifier", "hidden": [3]}},
+        {"rounds": 2, "algorithm": {"kind": "pvi", "particles": 4}, "sites": {"kind": "none"}},
+    ],
+    ids=["round_robin", "ksd", "network", "pvi"],
+)
 def test_both_engines_compute_the_same_from_the_same_secret(
-    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: dict[str, Any]
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]
 ) -> None:
-    raw = settings(BLR, rounds=3 if scheme else 2, privacy=PRIVATE, **({"selection": scheme} if scheme else {}))
+    raw = settings(BLR, privacy=PRIVATE, **sections)
     raw["engine"]["start_timeout"] = 10.0
     here = in_process(raw, tmp_path / "local")
     other = fleet.run(raw, tmp_path / "secret")
     assert (here / "posterior.safetensors").read_bytes() != (other / "posterior.safetensors").read_bytes()
     assert all(info["rows"] == -1 for info in json.loads((other / "clients.json").read_text()))
-    assert audit(tmp_path / "nodes" / "node-1")[0]["spent"]["epsilon"] > 2.999
+    assert audit(tmp_path / "nodes" / "node-1")[0]["spent"]["epsilon"] > 2.98
 
     real = guard.label_of
     monkeypatch.setattr(guard, "label_of", lambda run, *rest: real("in process", *rest))

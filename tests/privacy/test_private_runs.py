@@ -69,7 +69,7 @@ def test_defaults_of_a_private_run() -> None:
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ({"algorithm": {"kind": "pvi"}, "sites": {"kind": "none"}}, "works with algorithm.kind = 'dsvgd'"),
+        ({"algorithm": {"kind": "fedep"}, "sites": {"kind": "none"}}, "works with algorithm.kind = 'dsvgd' or 'pvi'"),
         ({"model": {"kind": "random_intercept_logistic"}}, "got 'random_intercept_logistic': for other"),
         ({"model": {"kind": "bnn_classifier"}, "sites": {"structure": "full"}}, "sites.structure = 'diagonal'"),
         ({"model": {"kind": "bnn_classifier"}, "selection": {"kind": "ksd"}}, "asks everybody at the same point"),
