@@ -85,7 +85,7 @@ class ClientProgram:
             schedule: The factor on the step size by round.
             wire: The codec of the run's messages; None writes arrays as they are.
             metrics: What held-out rows are evaluated by.
-            guard: The guard of a private run, which checks everything that leaves a client; None if the run is not private.
+            guard: The guard of a private run, which checks everything that leaves a client; None for other runs.
         """
         self.model, self.method, self.scheme = model, method, scheme
         self.seed, self.batch_size, self.report_rows = seed, batch_size, report_rows

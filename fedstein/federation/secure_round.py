@@ -2,7 +2,8 @@
 
 The sums are those of ``fedstein.privacy.shared_noise``: each client adds a share of the noise. A sum that too few
 clients have completed reveals nothing. Clients that had sent their masked part have still spent the budget of this
-visit, because they cannot know whether the sum was completed. The round then ends without a sum, and the run goes on with the next one.
+visit, because they cannot know whether the sum was completed. The round then ends without a sum, and the next round
+begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys that a config does not use: refused if the user's settings contradict each other, noted if they are leftovers.
 
-A key is unused if the kind of its section does not take it, or if another key rules it out (``DEPENDENCIES``). What decides
-about a key is the *decider*: ``selection.kind`` for ``selection.pool``.
+A key is unused if the kind of its section does not take it, or if another key rules it out (``DEPENDENCIES``). The key
+that decides this is its *decider*: ``selection.kind`` for ``selection.pool``.
 """
 
 from __future__ import annotations

@@ -177,8 +177,8 @@ class Membership:
                 f"{connected} of {self.size} clients have connected after {seconds:.0f} s (engine.start_timeout), and "
                 f"engine.on_missing is 'wait'; {go_on}{away}"
                 if connected
-                else f"no client has connected after {seconds:.0f} s (engine.start_timeout); start the nodes, see their logs"
-                f"{away}"
+                else f"no client has connected after {seconds:.0f} s (engine.start_timeout); start the nodes and see "
+                f"their logs{away}"
             )
         self.settled = True
         waiting, self.waiting_names = self.waiting_names, {}
