@@ -12,6 +12,8 @@ from typing import Any
 
 from fedstein.studies.privacy.accuracy import BESIDE, SECURE, beside_pvi, covertype, heart
 from fedstein.studies.privacy.coverage import TASKS, simulate
+from fedstein.studies.privacy.networks import TASKS as NETWORKS
+from fedstein.studies.privacy.networks import digits
 from fedstein.studies.tables import add, known
 
 EPSILONS = (0.0, 8.0, 3.0, 1.0)
@@ -37,12 +39,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--heart", type=Path, help="The folder with the hospitals' processed.*.data files of UCI.")
-    parser.add_argument("--part", action="append", choices=("covertype", "secure", "pvi", "heart", "coverage"))
+    parser.add_argument(
+        "--part", action="append", choices=("covertype", "secure", "pvi", "heart", "coverage", "networks")
+    )
     parser.add_argument("--seeds", type=int, default=5, help="Seeds of Covertype; heart has four times as many.")
     parser.add_argument("--simulations", type=int, default=40)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    parts = options.part or ["covertype", "secure", "pvi", "coverage", *(["heart"] if options.heart else [])]
+    parts = options.part or [
+        "covertype",
+        "secure",
+        "pvi",
+        "coverage",
+        "networks",
+        *(["heart"] if options.heart else []),
+    ]
     if "heart" in parts:
         fill(
             options.out / "heart.csv", "heart, 4 hospitals", 4 * options.seeds, lambda e, s: heart(options.heart, e, s)
@@ -56,6 +67,10 @@ def main() -> None:
         for task in SECURE:
             path = options.out / "secure.csv"
             fill(path, task, options.seeds, lambda e, s, task=task: covertype(e, s, runs, task), (1.0,))  # type: ignore[misc]
+    if "networks" in parts:
+        for task in NETWORKS:
+            path = options.out / "networks.csv"
+            fill(path, task, options.seeds, lambda e, s, task=task: digits(e, s, runs, task))  # type: ignore[misc]
     if "pvi" in parts:
         for task in BESIDE:
             path = options.out / "pvi.csv"
