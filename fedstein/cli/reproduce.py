@@ -150,7 +150,7 @@ def reproduce_figures(
 
 
 def check_known(what: str, known: Path | None, looks: int, data: str, until_decided: bool) -> None:
-    """Refuse what --known and --looks do not go with.
+    """Refuse options that cannot be combined with --known and --looks.
 
     Raises:
         InputError: They are asked for where they would be ignored or wrong, or pages without lines.

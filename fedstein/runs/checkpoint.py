@@ -33,7 +33,7 @@ OLD_FORMATS = {1: "fedstein 0.1"}  # format -> the version that reads it
 
 
 def fingerprint(config: Config) -> str:
-    """A digest of what results depend on; how long clients are waited for is not part of it."""
+    """A digest of the settings that results depend on; timeouts are not among them."""
     return hashlib.sha256(tomli_w.dumps(bare_config(config)).encode()).hexdigest()
 
 
@@ -83,7 +83,7 @@ def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: S
         folder: The checkpoint folder.
         config: The config of the run.
         state: The state to save.
-        engine: The engine, for what it must know again after a resume.
+        engine: The engine, whose state a resumed run needs.
         saved: The site table of the last checkpoint in this folder; None if there is none.
     """
     path = folder / "manifest.json"
@@ -126,7 +126,7 @@ def remove_unlisted_files(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def load(folder: Path, config: Config, engine: Engine, sites: SiteTable) -> RunState:
-    """The state of the last checkpoint; the engine takes up what it must know again.
+    """Load the state of the last checkpoint, and restore the state of the engine.
 
     Args:
         folder: The checkpoint folder.

@@ -91,7 +91,7 @@ def fields_of(section: str, key: str) -> dict[str, FieldInfo]:
 
 
 def by_kind(texts: dict[str, str], between: str = "; ") -> str:
-    """One text where all kinds agree; else each text with its kinds, the most frequent one first."""
+    """Return one text if all kinds agree; otherwise each text with its kinds, the most frequent one first."""
     values = list(texts.values())
     distinct = sorted(dict.fromkeys(values), key=values.count, reverse=True)
     if len(distinct) == 1:

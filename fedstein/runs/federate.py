@@ -132,7 +132,7 @@ def with_label_noise(config: Config, dataset: data.Dataset) -> data.Dataset:
 
 
 def client_rows(config: Config, dataset: data.Dataset) -> Sequence[Rows]:
-    """Every client's rows; what it holds out to evaluate on is still among them."""
+    """Return every client's rows, including those that it will hold out for evaluation."""
     dataset = with_label_noise(config, dataset)
     if was_passed(config):
         return rows_by_client(dataset)
@@ -152,7 +152,7 @@ def federate(
     names: Sequence[str] | None = None,
     basis: Rotation | None = None,
 ) -> Federation:
-    """Clients in this process; ``basis`` is that of a run that goes on, else it is found here where one is needed.
+    """Build the clients of a run in this process. A basis that is needed and not given is computed here.
 
     Held-out rows are set aside first, so nothing that is trained or found here depends on them.
     """
@@ -179,7 +179,7 @@ def federate(
                 return reduce(np.add, (moments(model.prepare(share.x), probe) for share in present))
 
             basis = find_basis(total, columns, getattr(config.sites, "rank", 0) or 0, config.seed)
-    return serve(config, model, shares, names, basis)
+    return build_federation(config, model, shares, names, basis)
 
 
 def refuse_no_held_out_rows(config: Config, shares: Sequence[Share]) -> None:
@@ -200,14 +200,14 @@ def refuse_no_inputs(model: Model) -> None:
         )
 
 
-def serve(
+def build_federation(
     config: Config,
     model: Model,
     shares: Sequence[Share],
     names: Sequence[str] | None = None,
     basis: Rotation | None = None,
 ) -> Federation:
-    """``federate`` with everything found; without clients it is the server alone, which needs nobody's rows."""
+    """Build a federation from its parts. Without clients it is the server alone, which needs no rows."""
     used = basis if structure_of(config) == "eigen" else None
     program = program_in(config, model, used)
     by_clients = config.evaluate.where == "clients"

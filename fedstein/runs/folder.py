@@ -52,7 +52,7 @@ class RunFolder:
         dataset: Dataset,
         basis: Mapping[str, np.ndarray] | None = None,
     ) -> RunFolder:
-        """A new folder with everything that is known before the first round. Refuses one that holds anything."""
+        """Create a folder with what is known before the first round. A folder that is not empty is refused."""
         facts = describe(dataset)
         if not facts["train_rows"]:  # the rows are with the clients
             facts["train_rows"] = sum(client.rows for client in clients)
@@ -68,7 +68,7 @@ class RunFolder:
         basis: Mapping[str, np.ndarray] | None = None,
         forgotten: Mapping[str, Any] | None = None,
     ) -> RunFolder:
-        """``create`` from what ``clients.json`` and ``data.json`` hold; a run that forgets says so first of all."""
+        """Create a folder from the contents of its JSON files. ``forgotten.json``, if any, is written first."""
         refuse_used(path)
         folder, facts = cls(path), dict(facts)
         with disk_errors(path):
@@ -120,7 +120,7 @@ class RunFolder:
             raise InputError(f"{self.path} is in use: another process is running it; wait for it or stop it") from None
 
     def dataset(self, config: Config) -> Dataset:
-        """The rows of the run, which must be the ones that it began with; rows of nodes are not among them."""
+        """Load the rows of the run, which must be those that it began with. Rows on nodes are not loaded."""
         dataset = read_rows(self.path, self.data_facts()) if was_passed(config) else load_dataset(config.to_dict())
         if config.data.name == "nodes":
             dataset = with_scaling(dataset, self.scaling())
@@ -161,7 +161,7 @@ class RunFolder:
         return record
 
     def cut_back(self, rounds: int) -> None:
-        """Drop the lines after that round: the checkpoint knows nothing of them."""
+        """Remove the lines after that round, which the checkpoint does not include."""
         lines = self._lines()
         if len(lines) < rounds:
             raise InputError(
@@ -247,7 +247,7 @@ class RunFolder:
         return tuple(map(str, found)) if isinstance(found, list) else None
 
     def read_basis(self, config: Config) -> dict[str, np.ndarray] | None:
-        """The basis of the inputs that the run was set up with, if any; the particles mean nothing in another one."""
+        """The basis of the inputs that the run was set up with, if any. The particles are coordinates in this basis."""
         if structure_of(config) != "eigen":
             return None
         path, expected = self.path / "basis.safetensors", self.data_facts().get("basis_sha256")

@@ -25,7 +25,7 @@ from fedstein.runs import checkpoint
 from fedstein.runs.build import build_evaluation, build_model, conclude
 from fedstein.runs.client_names import client_id, names_of_run
 from fedstein.runs.config import Config
-from fedstein.runs.federate import client_names, client_rows, serve
+from fedstein.runs.federate import build_federation, client_names, client_rows
 from fedstein.runs.folder import RunFolder, refuse_used
 from fedstein.runs.kept_draws import write_sums
 from fedstein.runs.pruning import is_pruned, prune, pruned_clients, restore
@@ -61,7 +61,7 @@ def find_client(path: Path, wanted: str | int) -> int:
 
 
 def open_source(path: Path, client: int, out: Path) -> tuple[RunFolder, Config]:
-    """The run to forget from, with all that can be refused before anything is computed."""
+    """Open the run to forget from, after all checks that need no computation."""
     folder, config = RunFolder.open(path)
     if not SITES.find(config.sites.kind).adds_up:
         able = " or ".join(f"--set sites.kind={name}" for name, kind in SITES.items() if kind.adds_up)
@@ -93,7 +93,7 @@ def forget(
         began, facts, records = time.perf_counter(), folder.data_facts(), folder.records()
         model = build_model(config, len(facts["features"]), facts["classes"], facts["task"])
         barred = bar(config, client)
-        server = serve(barred, model, [], None, folder.read_basis(config))
+        server = build_federation(barred, model, [], None, folder.read_basis(config))
         method = server.program.method
         empty = SiteTable(method.shared, SpillCache(config.engine.budget << 20))
         template = server.engine.state_template
@@ -194,9 +194,9 @@ def bar(config: Config, client: int) -> Config:
 
 
 def evaluate_with(folder: RunFolder, config: Config, note: Callable[[str], None]) -> Evaluate | None:
-    """Metrics on the rows that the run was evaluated on, where they are still there as they were; ``config`` bars.
+    """Evaluate on the rows that the run was evaluated on, if they are still available; ``config`` bars the client.
 
-    The forgotten client's rows may be gone; those of nodes never were here.
+    The rows of the forgotten client may have been deleted, and rows on nodes are never available here.
     """
     by_clients = config.evaluate.where == "clients"
     if by_clients and config.engine.kind != "local":
@@ -210,12 +210,12 @@ def evaluate_with(folder: RunFolder, config: Config, note: Callable[[str], None]
     model = build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)
     rows = client_rows(config, dataset) if by_clients else []
     shares = [split_client(x, y, config.evaluate.fraction) for x, y in rows]
-    there = serve(config, model, shares, client_names(config, dataset), folder.read_basis(config))
+    there = build_federation(config, model, shares, client_names(config, dataset), folder.read_basis(config))
     return build_evaluation(config, there.model, there.engine, dataset)
 
 
 def without_reports(record: RoundRecord, client: int, clients: int) -> RoundRecord:
-    """A round of the past without what the client reported in it; the probabilities would tell that too."""
+    """Remove a client's report from the record of a round, and the probabilities, which would reveal the report."""
     asked = record.candidate_ids if record.candidate_ids is not None else range(clients)
     if not record.reports or client not in asked:
         return record

@@ -17,7 +17,7 @@ SHARE_OF_MAPS = 0.4  # the share of the allowed memory maps above which programs
 
 
 def start_jax(config: Config) -> None:
-    """Fix the thread count, the precision and the device; same bits need the same of each."""
+    """Fix the thread count, the precision and the device; equal bits need equal values of all three."""
     os.environ["NPROC"] = str(config.engine.threads)  # XLA reads the size of its thread pool from it
 
     import jax
@@ -45,9 +45,9 @@ def use_device(device: str) -> None:
 
 
 def keep_programs() -> None:
-    """Compiled programs outlive the process: a second run with the same shapes starts without compiling.
+    """Keep compiled programs on disk, so that a second run with the same shapes starts without compiling.
 
-    JAX_COMPILATION_CACHE_DIR, where it is set, says where instead. The folder may be deleted at any time.
+    JAX_COMPILATION_CACHE_DIR names another folder if it is set. The folder may be deleted at any time.
     """
     import jax
 

@@ -90,7 +90,7 @@ def read_weighted(folder: Path) -> Weighted | None:
 
 
 def write_draws(folder: Path, draws: PosteriorDraws, sampler: Sampler, seed: int) -> None:
-    """Keep draws and what they say about themselves; ``draws.json`` comes last and says that they are whole.
+    """Write draws and their diagnostics. ``draws.json`` is written last and marks the draws as complete.
 
     Args:
         folder: The run folder, with sums.

@@ -60,7 +60,7 @@ def note_particles(folder: Path, number: int, rounds: int, particles: Callable[[
 
 
 def cut_track(folder: Path, rounds: int) -> None:
-    """Drop what was noted after a round: the run continues from there."""
+    """Remove the lines after a round, from which the run continues."""
     if (folder / FILE).is_file():
         kept = [json.dumps(line) + "\n" for line in read_track(folder) if line["round"] <= rounds]
         with disk_errors(folder):

@@ -56,7 +56,7 @@ def start(
     callbacks: Sequence[Any] = (),
     on_pass: OnPass = silent,
 ) -> dict[str, Any]:
-    """A new run in a new folder, of which ``begun`` is told; returns the summary. ``callbacks`` observe it."""
+    """Start a run in a new folder and return its summary. ``begun`` is called with the folder."""
     check_callbacks(callbacks)
     state = first(run.context)  # a run that cannot be computed fails before its folder is made
     folder = RunFolder.create(out, run.config, run.engine.clients, run.dataset, run.federation.basis)
@@ -75,7 +75,7 @@ def keep_ledgers(run: PreparedRun, folder: RunFolder) -> None:
 
 
 def open_run(path: Path) -> tuple[RunFolder, Config]:
-    """An unfinished run, checked as far as that is possible without computing."""
+    """Open an unfinished run, after all checks that need no computation."""
     folder, config = RunFolder.open(path)
     if folder.forgotten_file.exists() and not folder.summary_file.exists():
         raise InputError(f"{path} was not finished by fedstein forget; remove the folder and forget the client again")
@@ -91,7 +91,7 @@ def open_run(path: Path) -> tuple[RunFolder, Config]:
 
 
 def in_process(folder: RunFolder, config: Config, model: Model | None = None) -> PreparedRun:
-    """A run that goes on where all its rows are; ``model`` is the user's own where the run has one."""
+    """Prepare a run that continues in this process; ``model`` is the model of the user, if the run has one."""
     if config.engine.kind != "local":
         raise InputError(
             f"{folder.path} is a run with engine.kind = {config.engine.kind!r}: its clients' sites are with its nodes; "
@@ -109,7 +109,7 @@ def resume(
     callbacks: Sequence[Any] = (),
     on_pass: OnPass = silent,
 ) -> dict[str, Any]:
-    """Go on from the last checkpoint, or from the beginning where there is none yet.
+    """Continue from the last checkpoint, or from the beginning if there is none yet.
 
     ``on_start`` gets the rounds that are done and what has changed on the machine since; ``prepare`` makes the
     run ready again. ``callbacks`` observe the rounds that are played now.
@@ -151,7 +151,7 @@ def observed(
     callbacks: Sequence[Any],
     on_pass: OnPass = silent,
 ) -> dict[str, Any]:
-    """``continue_rounds`` with callbacks, which are told the start, every round and the end."""
+    """Call ``continue_rounds``, and tell callbacks about the start, every round and the end."""
     with notified(callbacks, run.config.to_dict()) as notifier:
 
         def tell(record: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ def observed(
 def continue_rounds(
     folder: RunFolder, run: PreparedRun, state: RunState, on_round: OnRound, on_pass: OnPass = silent
 ) -> dict[str, Any]:
-    """Play the rounds that remain. A round that fails and a stop that was asked for leave a checkpoint behind.
+    """Run the rounds that remain. If a round fails or the user asks for a stop, a checkpoint is written.
 
     With ``evaluate.patience`` the rounds end where held-out rows say so; the last record then has the reason.
     """
@@ -232,7 +232,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 
 def finish(folder: RunFolder, run: PreparedRun, state: RunState, on_pass: OnPass = silent) -> dict[str, Any]:
-    """The posterior and the summary; the summary comes last and says that the run is whole."""
+    """Write the posterior and the summary. The summary is written last and marks the run as finished."""
     method = run.federation.program.method
     found = conclude(method, state.server)
     folder.write_posterior(run.federation.particles(found.server))
@@ -256,7 +256,7 @@ def finish(folder: RunFolder, run: PreparedRun, state: RunState, on_pass: OnPass
 
 
 class FinalScores(NamedTuple):
-    """How good the posteriors that a run leaves are; None if there is none, or nothing to evaluate on."""
+    """The evaluations of a run's final posteriors; None if there is no posterior, or nothing to evaluate on."""
 
     posterior: EvaluationResult | None = None
     gaussian: EvaluationResult | None = None
@@ -289,7 +289,7 @@ def describe_conclusion(found: Conclusion, end: FinalScores) -> dict[str, Any]:
 
 
 def describe_settling(settled: Settled) -> dict[str, Any]:
-    """The stopping rule in a sentence, and how it went."""
+    """Describe the stopping rule, and whether it was met."""
     return {
         "rule": f"at most {TOLERANCE} posterior sds to go, or {STEPS} steps",
         "steps": settled.steps,
