@@ -23,11 +23,11 @@ def mixing(residuals: Sequence[GaussianSite], mean: np.ndarray, covariance: np.n
 
     Args:
         residuals: F(t_j) - t_j, summed over clients; the newest last.
-        mean: m, the posterior mean of now.
+        mean: m, the current posterior mean.
         covariance: V, its covariance.
 
     Returns:
-        Shares that add up to one; None if they would be too large to be trusted.
+        Shares that add up to one; None if they would be too large.
     """
     moves = np.stack([_move(residual, mean, covariance) for residual in residuals])
     gram = moves @ moves.T

@@ -170,7 +170,7 @@ def q_draws(server: Arrays, count: int, sd: float) -> Array:
 
 
 def with_cavity(model: Model, site: Site) -> Site:
-    """The absence of sites with the scores of q and of a client's own factor, so that reports see the true cavity.
+    """Give the site ``none`` the scores of q and of a client's own factor, so that reports see the true cavity.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""Tests of whether draws can be trusted: diagnostics against the usual limits, with a sentence for each failure."""
+"""Diagnostics of draws: they are compared with the usual limits, and every failure gives a sentence."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def diagnose(draws: np.ndarray, trace: Trace, seconds: float) -> DrawDiagnostics
 
     Args:
         draws: Chains x draws x d.
-        trace: What NUTS left behind.
+        trace: The output of NUTS.
         seconds: How long it took.
 
     Returns:

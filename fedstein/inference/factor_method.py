@@ -62,7 +62,7 @@ def factor_method(
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
         fit: The local inference.
         rho: The damping; that of the settings without it.

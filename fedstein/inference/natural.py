@@ -47,10 +47,10 @@ def moments_distance(
     """How far q has moved: the root mean square over parameters of shifts in sds and of relative changes of sds.
 
     Args:
-        mean: The mean of then.
-        covariance: The covariance of then.
-        mean_now: The mean of now.
-        covariance_now: The covariance of now.
+        mean: The earlier mean.
+        covariance: The earlier covariance.
+        mean_now: The current mean.
+        covariance_now: The current covariance.
 
     Returns:
         The distance; zero for equal moments.

@@ -34,10 +34,10 @@ class Conclusion(NamedTuple):
     """The result of a method: what it computes from the server's state after the last round."""
 
     server: Arrays  # the state to predict with
-    gaussian: Any = None  # a ``SiteGaussian``, where prior and sites are a posterior of their own
+    gaussian: Any = None  # a ``SiteGaussian``, if the sites are full
     refused: str | None = None  # why there is no Gaussian although the sites are full
-    settled: Any = None  # how settling went, where particles settled
-    sums: Any = None  # a ``GaussianSite``: the server's sums, where sites are full
+    settled: Any = None  # the result of settling, if the particles settled
+    sums: Any = None  # a ``GaussianSite``: the server's sums, if the sites are full
 
 
 class Protection(NamedTuple):
@@ -133,7 +133,7 @@ class ClientCountSettings(MethodSettings):
         """K.
 
         Raises:
-            InputError: It was left open where there is no table of defaults.
+            InputError: It is not set, and the method is built without the table of defaults.
         """
         if self.clients is None:
             raise InputError(f"algorithm.kind = {self.kind!r} needs algorithm.clients, the number of clients; set it")

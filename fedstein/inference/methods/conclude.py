@@ -20,7 +20,7 @@ def conclude(spec: TargetSpec, server: Arrays, on_block: OnBlock | None = None) 
     Args:
         spec: Model, site and kernel of the run.
         server: The server's state after the last round.
-        on_block: Is told how settling goes, and asks for settling whatever the settings say.
+        on_block: Is called with the progress of settling. If it is given, particles settle whatever the settings say.
 
     Returns:
         The state to predict with, and where the sites are full the Gaussian of prior and sites and the server's sums.

@@ -44,7 +44,7 @@ def dsgld(model: Model, site: Site, settings: ChainSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -135,7 +135,7 @@ def initial_particles(model: Model, particles: int, key: Array) -> Array:
 
 
 def particles_of(server: Arrays) -> Any:
-    """The particles themselves are the sample of the posterior."""
+    """Return the particles, which are the sample of the posterior."""
     return server["particles"]
 
 

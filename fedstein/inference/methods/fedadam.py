@@ -43,7 +43,7 @@ def fedadam(model: Model, site: Site, settings: FedadamSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``; the schedule scales the steps of the clients and of the server.
 
     Returns:

@@ -37,7 +37,7 @@ def fedavg(model: Model, site: Site, settings: MethodSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -31,7 +31,7 @@ def fedavg_ensemble(model: Model, site: Site, settings: EnsembleSettings) -> Met
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -46,7 +46,7 @@ def fedep(model: Model, site: Site, settings: FedepSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

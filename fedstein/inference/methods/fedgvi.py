@@ -46,7 +46,7 @@ def fedgvi(model: Model, site: Site, settings: FedgviSettings) -> Method:
 
     Args:
         model: A model for classification whose likelihood is a product over rows.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

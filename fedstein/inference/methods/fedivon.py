@@ -51,7 +51,7 @@ def fedivon(model: Model, site: Site, settings: FedivonSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -39,7 +39,7 @@ def fedlap(model: Model, site: Site, settings: FedlapSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

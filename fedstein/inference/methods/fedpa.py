@@ -50,7 +50,7 @@ def fedpa(model: Model, site: Site, settings: FedpaSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -33,7 +33,7 @@ def fedprox(model: Model, site: Site, settings: FedproxSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -45,7 +45,7 @@ def fsgld(model: Model, site: Site, settings: FsgldSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

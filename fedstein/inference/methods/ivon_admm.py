@@ -47,7 +47,7 @@ def ivon_admm(model: Model, site: Site, settings: IvonAdmmSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -44,7 +44,7 @@ def pooled_sghmc(model: Model, site: Site, settings: SghmcSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -23,7 +23,7 @@ def pooled_svgd(model: Model, site: Site, settings: PooledSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -50,7 +50,7 @@ def private_pvi(model: Model, site: Site, settings: FactorSettings, privacy: Pri
 
     Args:
         model: Logistic regression.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
         privacy: The settings of ``[privacy]``.
 

@@ -36,7 +36,7 @@ def pvi(model: Model, site: Site, settings: PviSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -54,7 +54,7 @@ def qlsd(model: Model, site: Site, settings: QlsdSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:
@@ -92,7 +92,7 @@ def quantised_langevin(
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
         estimate: The estimate of grad U_k without the prior.
         kept: The server's first state -> what a client keeps for its estimate.

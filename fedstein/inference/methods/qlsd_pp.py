@@ -34,7 +34,7 @@ def qlsd_pp(model: Model, site: Site, settings: QlsdPpSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

@@ -41,7 +41,7 @@ def scaffold(model: Model, site: Site, settings: ScaffoldSettings) -> Method:
 
     Args:
         model: The model.
-        site: The absence of sites.
+        site: The site ``none``, because the method keeps no sites.
         settings: The settings of ``[algorithm]``.
 
     Returns:

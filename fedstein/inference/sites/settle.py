@@ -39,7 +39,7 @@ from fedstein.stein.svgd import tilted_direction
 from fedstein.stein.svgd_loop import svgd_loop
 
 TOLERANCE = 0.02  # posterior sds
-BLOCK = 50  # steps between two looks at what is still to go
+BLOCK = 50  # steps between two checks of the remaining distance
 STEPS = 10_000  # the largest number of steps
 OPTIMISER = AdaGrad(0.05, 1e-9)  # the step in posterior sds, to begin with
 
