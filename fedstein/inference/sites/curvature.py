@@ -5,7 +5,7 @@ Gauss-Newton matrix H:
 
     log t_k(theta) = eta_k . theta - theta' Lambda_k theta / 2,      Lambda_k = H,   eta_k = g + H theta.
 
-Sites start at zero, which is t_k = 1. The score of everybody else's likelihood is (sum eta - sum Lambda theta) without
+Sites start at zero, which is t_k = 1. The score of the other clients' likelihoods is (sum eta - sum Lambda theta) without
 the client's own site, so a client trains on prior + exact own likelihood + Gaussian factors for the others. Expectation
 propagation and partitioned variational inference keep such factors too; here they steer particles.
 

@@ -21,7 +21,7 @@ GOALS = ("goal", "method", "reached", "")
 EXPLAIN = (
     "Scores are means over the last quarter of the rounds, then over seeds; differences are paired by seed (same "
     "rows, same start), with Student's 95% interval. *Whole run* is the mean accuracy over all rounds. FedAvg trains "
-    "every client in every round, pooled SVGD sees all rows in one place; everybody else trains one client a round."
+    "every client in every round, pooled SVGD sees all rows in one place; every other method trains one client a round."
 )
 
 

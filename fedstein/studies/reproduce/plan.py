@@ -190,7 +190,7 @@ BEYOND: dict[str, FigurePlan] = {
         against=("curvature",),
     ),
     "reports": FigurePlan(
-        "Reports of everybody on all rows, and of a pool of 9 on 100 rows",
+        "Reports of all clients on all rows, and of a pool of 9 on 100 rows",
         ("small27", "bnn27"),
         ("curvature_innovation", "curvature_innovation_pool"),
         rounds=(81, 81),
