@@ -5,9 +5,9 @@ Gauss-Newton matrix H:
 
     log t_k(theta) = eta_k . theta - theta' Lambda_k theta / 2,      Lambda_k = H,   eta_k = g + H theta.
 
-Sites start at zero, which is t_k = 1. The score of the other clients' likelihoods is (sum eta - sum Lambda theta) without
-the client's own site, so a client trains on prior + exact own likelihood + Gaussian factors for the others. Expectation
-propagation and partitioned variational inference keep such factors too; here they steer particles.
+Sites start at zero, which is t_k = 1. The score of the other clients' likelihoods is (sum eta - sum Lambda theta)
+without the client's own site. So a client trains on the prior, its own exact likelihood, and Gaussian factors for the
+others. Expectation propagation and partitioned variational inference keep such factors too; here they steer particles.
 
 A client's gradient g at the particles of a later round, which a HIP report is, says how wrong its site has become
 there: D_k = g - (eta_k - Lambda_k theta). ``sites.renew`` takes eta_k + rho D_k for eta_k; with rho = 1 the site is
