@@ -90,7 +90,7 @@ def demo(
         FedsteinError: If the run fails or the user stops it.
     """
     if out is not None and (out / "config.toml").exists():
-        folder, config = unfinished(out, config_file, settings, seed, preset, clients)
+        folder, config = open_unfinished(out, config_file, settings, seed, preset, clients)
     else:
         config = flower_config(config_file, settings, seed, preset, clients or NODES)
         folder = out or unused_folder(config)
@@ -110,7 +110,7 @@ def demo(
         print_results(folder, summary)
 
 
-def unfinished(
+def open_unfinished(
     out: Path,
     config_file: Path | None,
     settings: list[str],
@@ -173,10 +173,10 @@ def follow(fleet: Fleet, run: int, folder: Path, on_round: Callable[[Mapping[str
     rounds, happened = Follower(folder / "rounds.jsonl"), Follower(folder / "events.jsonl")
     news = time.monotonic()
     while not (folder / "summary.json").exists():
-        for record in rounds.fresh():
+        for record in rounds.new_lines():
             news = time.monotonic()
             on_round(record)
-        for event in happened.fresh():
+        for event in happened.new_lines():
             if event["event"] in SHOWN and not quiet:
                 reason = f": {event['reason']}" if event.get("reason") else ""
                 what = f"{event['name']} {event['event']}".strip()
@@ -187,7 +187,7 @@ def follow(fleet: Fleet, run: int, folder: Path, on_round: Callable[[Mapping[str
             if status.startswith("finished") and not (folder / "summary.json").exists():
                 raise FedsteinError(f"{last_message(fleet, run)} (logs: {fleet.folder})")
         time.sleep(LOOK_EVERY)
-    for record in rounds.fresh():
+    for record in rounds.new_lines():
         on_round(record)
 
 
@@ -197,7 +197,7 @@ class Follower:
     def __init__(self, path: Path):
         self.path, self.at = path, 0
 
-    def fresh(self) -> list[dict[str, Any]]:
+    def new_lines(self) -> list[dict[str, Any]]:
         """Return the lines that were completed since the last call."""
         try:
             content = self.path.read_bytes()

@@ -83,7 +83,7 @@ class Wire(NamedTuple):
 
     def unpack(self, arrays: Arrays) -> Arrays:
         """The arrays as the codec wrote them."""
-        return arrays if self.packing == "none" else placed(unpack(arrays))
+        return arrays if self.packing == "none" else as_jax_arrays(unpack(arrays))
 
     def _info(self, kind: str, round_index: int, client: int, reference: Mapping[str, Any]) -> MessageInfo:
         return MessageInfo(
@@ -91,7 +91,7 @@ class Wire(NamedTuple):
         )
 
 
-def placed(arrays: Arrays) -> Arrays:
+def as_jax_arrays(arrays: Arrays) -> Arrays:
     """Convert arrays to JAX arrays, except arrays of 64 bits that JAX would narrow to 32 bits."""
     return {
         name: jnp.asarray(array) if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype else array
@@ -99,7 +99,7 @@ def placed(arrays: Arrays) -> Arrays:
     }
 
 
-def not_held(encoded: Arrays, held: Mapping[str, Any]) -> Arrays:
+def without_held(encoded: Arrays, held: Mapping[str, Any]) -> Arrays:
     """The arrays of a message without those that the receiver holds already, bit for bit.
 
     Args:
@@ -170,7 +170,7 @@ class Channel:
         encoded = self.wire.encode("broadcast", self._round, ALL_CLIENTS, arrays)
         received = self.wire.decode("broadcast", self._round, ALL_CLIENTS, encoded)
         self._broadcast = Broadcast(arrays, encoded, received)
-        self.down += len(candidates) * size_of(not_held(encoded, held))
+        self.down += len(candidates) * size_of(without_held(encoded, held))
         return self._broadcast
 
     def assignment(self, client: int, arrays: Arrays) -> tuple[Arrays, Arrays]:
@@ -214,7 +214,7 @@ class Channel:
         """Count the bytes of a reply that is not used."""
         self.up += size_of(arrays)
 
-    def moved(self, client: int, update: Arrays) -> Arrays:
+    def without_rounding(self, client: int, update: Arrays) -> Arrays:
         """Correct an update for the rounding of the points that the client started from.
 
         The client starts from what it received, theta + n with the rounding error n of the codec, and moves to theta'.
@@ -240,6 +240,6 @@ class Channel:
         """This round's encoded broadcast; empty if there was none."""
         return self._broadcast.wire if self._broadcast is not None else {}
 
-    def heard(self, arrays: Arrays) -> Arrays:
+    def as_decoded(self, arrays: Arrays) -> Arrays:
         """Return the server's arrays, with those of this round's broadcast as the clients decoded them."""
         return {**arrays, **self._broadcast.received} if self._broadcast is not None else arrays

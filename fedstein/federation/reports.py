@@ -122,7 +122,7 @@ def renew_sites(
     renew = context.method.spec.site.sums.renew
     assert renew is not None, "the config refuses to renew sites that cannot be renewed"
     scores = {k: report[SCORE] for k, report in reports.items() if k in state.sites}
-    sums, renewed = renew(context.channel.heard(state.server), state.sites.accepted, scores)
+    sums, renewed = renew(context.channel.as_decoded(state.server), state.sites.accepted, scores)
     origins, heard = state.sites.origins, context.channel.sent
     messages = {
         k: origins[k]._replace(renewed=round_index, report=as_sent[k], heard=heard)

@@ -127,9 +127,9 @@ def train_drawn(
         if method.shared and rounds_off(channel.wire):
             origins[client] = Origin(client, round_index, reply.update, cached)
         if method.sequential:
-            server = method.apply(server, accepted, {client: channel.moved(client, update)}, scale)
+            server = method.apply(server, accepted, {client: channel.without_rounding(client, update)}, scale)
         else:
-            updates[client] = channel.moved(client, update)
+            updates[client] = channel.without_rounding(client, update)
         for kind, amount in method.row_gradients(engine.clients[client].rows).items():
             work[kind] += amount
     for client, unused in early.items():

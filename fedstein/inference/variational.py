@@ -152,7 +152,7 @@ class _Client:
         self.fresh, self.asked_at = fresh, (mean, covariance)
 
     @property
-    def said(self) -> GaussianSite:
+    def last_answer(self) -> GaussianSite:
         """The last answer, or the site itself if there was none."""
         return self.fresh if self.fresh is not None else self.site
 
@@ -263,7 +263,7 @@ def refine_sites(
         settled = record.complete and record.to_go <= passes.tolerance
         if settled:
             for client in clients.values():
-                client.site = client.said  # the final sites are the clients' last answers
+                client.site = client.last_answer  # the final sites are the clients' last answers
         else:
             points = _step(clients, points, record.to_go, passes, *q)
     return RefinedSites({name: client.site for name, client in clients.items()}, records, settled, start)
@@ -308,7 +308,7 @@ def _one_pass(
                 clients[number].answer(answers[number], mean, covariance)
             else:
                 clients[number].silent = True
-        ahead = add_sites({n: client.said for n, client in clients.items()}, model.dim)
+        ahead = add_sites({n: client.last_answer for n, client in clients.items()}, model.dim)
         return natural_distance(before, ahead, mean, covariance)
 
     there = {n: client for n, client in clients.items() if not client.silent}
@@ -333,7 +333,7 @@ def _step(
     covariance: np.ndarray,
 ) -> list[_Point]:
     """Move every site; returns the passes that the next step may combine."""
-    sites, answers = ({n: part(c) for n, c in clients.items()} for part in (lambda c: c.site, lambda c: c.said))
+    sites, answers = ({n: part(c) for n, c in clients.items()} for part in (lambda c: c.site, lambda c: c.last_answer))
     before, ahead = add_sites(sites, len(mean)), add_sites(answers, len(mean))
     here = _Point(sites, answers, GaussianSite(*(b - a for a, b in zip(before, ahead, strict=True))), to_go)
     best = min([*points, here], key=lambda point: point.to_go)

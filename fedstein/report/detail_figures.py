@@ -92,13 +92,13 @@ def _bars(view: dict[str, Any]) -> Figure:
         rest = np.array([row["total"] for row in shown], np.float64) - values
         ax.barh(places, rest, left=values, height=0.62, color=PALE, label="aleatoric")
         fig.legend(*ax.get_legend_handles_labels(), loc="outside upper right", ncols=2)
-    names = [f"row {row['row']}: {_said(row, classes)}" for row in shown]
-    _named(ax, names)
+    names = [f"row {row['row']}: {_truth_and_prediction(row, classes)}" for row in shown]
+    _name_lines(ax, names)
     ax.set_xlabel("Entropy (nats)" if classes else "Epistemic standard deviation, in the unit of the target")
     return fig
 
 
-def _said(row: dict[str, Any], classes: bool) -> str:
+def _truth_and_prediction(row: dict[str, Any], classes: bool) -> str:
     """The label or target of a row, an arrow, and what is predicted."""
     if not classes:
         return f"{row['truth']:.4g} → {row['mean']:.4g}"
@@ -124,7 +124,7 @@ def reports(run: dict[str, Any]) -> Figure | None:
     low, middle, high = (np.array(view[key], np.float64) for key in ("low", "median", "high"))
     ax.hlines(places, low, high, color=style.colour(0), linewidth=1.4)
     ax.plot(middle, places, "o", color=style.colour(0), markersize=3.2)
-    _named(ax, view["clients"])
+    _name_lines(ax, view["clients"])
     ax.set_xlabel(f"{view['what']} report")
     return fig
 
@@ -152,7 +152,7 @@ def scores(run: dict[str, Any]) -> Figure | None:
         ax.set_xlabel(title)
         ax.grid(visible=False, axis="y")
         ax.xaxis.set_major_locator(MaxNLocator(5))
-    _named(axes[0], view["clients"])
+    _name_lines(axes[0], view["clients"])
     return fig
 
 
@@ -193,7 +193,7 @@ def detail(run: dict[str, Any], name: str, key: str) -> dict[str, Any] | None:
     return view if key in view else None
 
 
-def _named(ax: Axes, names: Sequence[str]) -> None:
+def _name_lines(ax: Axes, names: Sequence[str]) -> None:
     """Name the lines of a plot from above, or only say that they are clients where there are too many."""
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")

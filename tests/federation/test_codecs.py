@@ -179,11 +179,11 @@ def test_rounding_what_a_client_starts_from_stays_out_of_the_servers_points():
     reference = {"particles": received}
     sent = channel.wire.encode("update", 1, 0, {"particles": received + move}, reference)
     update = channel.receive("update", 0, sent)
-    moved = channel.moved(0, update)
+    moved = channel.without_rounding(0, update)
     level = np.abs(move).max(axis=0).max() / 7
     assert np.abs(np.asarray(moved["particles"] - particles) - move).max() < 1.1 * level
     np.testing.assert_array_equal(channel.heard({"particles": particles, "eta": 1})["particles"], received)
-    assert channel.moved(1, update) is update, "nothing was assigned to this client"
+    assert channel.without_rounding(1, update) is update, "nothing was assigned to this client"
 
 
 def test_an_exact_codec_leaves_updates_as_they_are():
@@ -193,4 +193,4 @@ def test_an_exact_codec_leaves_updates_as_they_are():
     channel.broadcast({"particles": particles}, [0])
     channel.assignment(0, {"particles": particles})
     update = channel.receive("update", 0, {"particles": particles + 1})
-    assert channel.moved(0, update) is update
+    assert channel.without_rounding(0, update) is update

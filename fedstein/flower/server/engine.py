@@ -15,7 +15,7 @@ import numpy as np
 from fedstein.errors import InputError
 from fedstein.evaluation.metrics import Sums, implausible_sums, no_sums, sum_shapes
 from fedstein.evaluation.metrics.base import add
-from fedstein.federation.channel import POINTS, not_held, placed
+from fedstein.federation.channel import POINTS, as_jax_arrays, without_held
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.engine import NOBODY, Assignment, ClientInfo, Trained
 from fedstein.federation.secure_round import release_shapes, threshold_of
@@ -107,7 +107,7 @@ class FlowerEngine:
         self._speculated = {
             client: (r.head["receipt"], with_prefix(r.arrays, TRAIN)) for client, r in both.replies.items()
         }
-        return {client: placed(reports[client]) for client in candidates if client in reports}
+        return {client: as_jax_arrays(reports[client]) for client in candidates if client in reports}
 
     def _speculative(
         self,
@@ -156,7 +156,7 @@ class FlowerEngine:
         found, self._speculated = self._speculated, {}
         sound = {k: (receipt, update) for k, (receipt, update) in found.items() if receipt == digest(update)}
         self._receipts |= {client: receipt for client, (receipt, _) in sound.items()}
-        return {client: Trained(placed(update), {}) for client, (_, update) in sound.items()}
+        return {client: Trained(as_jax_arrays(update), {}) for client, (_, update) in sound.items()}
 
     def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
         self._announced = (round_index, broadcast, list(candidates))
@@ -195,7 +195,7 @@ class FlowerEngine:
             else:
                 self._receipts[client] = reply.head["receipt"]
                 self._count(round_index, found)
-                return Trained(placed(reply.arrays), {})
+                return Trained(as_jax_arrays(reply.arrays), {})
         self._count(round_index, found)
         return None
 
@@ -274,7 +274,7 @@ class FlowerEngine:
             return check(client, with_prefix(arrays, EVALUATE)) or report_check(client, without_prefix(arrays))
 
         sums = {EVALUATE + name: form for name, form in self._sum_shapes.items()}
-        twice = {EVALUATE + name: array for name, array in not_held(given, broadcast).items()}
+        twice = {EVALUATE + name: array for name, array in without_held(given, broadcast).items()}
         return Exchange(
             "ask",
             number,

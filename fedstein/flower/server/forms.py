@@ -11,7 +11,7 @@ import numpy as np
 
 from fedstein.data.shard import Shard
 from fedstein.errors import InputError
-from fedstein.federation.channel import ALL_CLIENTS, Wire, placed
+from fedstein.federation.channel import ALL_CLIENTS, Wire, as_jax_arrays
 from fedstein.federation.client import ClientProgram
 from fedstein.federation.packing import PACKED, largest
 from fedstein.flower.messages import DTYPES, InvalidMessage, Shapes, check_arrays, shapes_of
@@ -47,7 +47,7 @@ def undecodable(wire: Wire, kind: str, round_index: int, form: Form, client: int
     """
     try:
         with np.errstate(all="ignore"):
-            encoded = wire.unpack(placed(arrays))
+            encoded = wire.unpack(as_jax_arrays(arrays))
             if wire.packing != "none":  # else the shapes of what the codec wrote are checked already
                 check_arrays(encoded, form.encoded, lambda right: "")
             received = wire.decode_unpacked(kind, round_index, client, encoded)

@@ -293,7 +293,7 @@ class Requests:
                     raise InvalidMessage(reply.reason)
                 check_reply(request, reply)
                 if reply.head["status"] != OK:
-                    self._mend(part, entry, reply)
+                    self._send_again(part, entry, reply)
                     continue
                 check_arrays(reply.arrays, part.expected, partial(part.check, entry.client) if part.check else None)
             except InvalidMessage as error:
@@ -311,14 +311,14 @@ class Requests:
 
         Where the link lost the message the client is asked again in any case, because it may well be there.
         """
-        self._tell(part.number, entry, "failed", reason)
+        self._log_failure(part.number, entry, "failed", reason)
         if self.waits or by_link:
             self._retry(entry, reason)
         else:
             part.outcome.missing[entry.client] = reason
             del part.waiting[entry.client]
 
-    def _mend(self, part: Exchange, entry: Pending, reply: Envelope) -> None:
+    def _send_again(self, part: Exchange, entry: Pending, reply: Envelope) -> None:
         """Send a node what it says it lacks. Why a node cannot take part goes to the log."""
         status, reason = reply.head["status"], str(reply.head.get("reason", ""))[:500]
         if status == NEEDS_SETUP and self.setup and not entry.setup:
@@ -332,7 +332,7 @@ class Requests:
             if status == OUT_OF_SYNC:
                 reason += "; the server does not have this client's site to give back: restore its state-dir"
             if part.kind == SECURE and status == REFUSED:  # for good: a sum goes on without it, or says that it cannot
-                self._tell(part.number, entry, "failed", f"{status}: {reason}")
+                self._log_failure(part.number, entry, "failed", f"{status}: {reason}")
                 part.outcome.missing[entry.client] = reason
                 del part.waiting[entry.client]
                 return
@@ -340,7 +340,7 @@ class Requests:
             return
         entry.node, entry.not_before = None, 0.0
 
-    def _tell(self, number: int, entry: Pending, event: str, reason: str) -> None:
+    def _log_failure(self, number: int, entry: Pending, event: str, reason: str) -> None:
         brief = " ".join(reason.split())[-300:]
         if brief not in entry.told:
             entry.told.add(brief)
