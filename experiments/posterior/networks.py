@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstein.data.holdout import share_out
+from fedstein.data.holdout import split_client
 from fedstein.evaluation.metrics.calibration import binned
 from fedstein.evaluation.metrics.temperature import least, nll_on_grid, tempered
 from fedstein.evaluation.prediction import Prediction
@@ -147,7 +147,7 @@ def measure(task: str, seed: int, out: Path, data: Path, last_layer: bool) -> li
     if not (folder / "summary.json").exists():
         runner.start(prepare_run(config, dataset), folder, lambda record: None)
     posterior = load(folder)
-    shares = [share_out(x, y, config.evaluate.fraction) for x, y in client_rows(config, dataset)]
+    shares = [split_client(x, y, config.evaluate.fraction) for x, y in client_rows(config, dataset)]
     x, y, held_x, held_y = (
         np.concatenate([getattr(s, part) for s in shares]) for part in ("x", "y", "held_x", "held_y")
     )

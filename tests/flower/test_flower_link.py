@@ -157,7 +157,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "LINK_PAUSES", (0.0,))
     monkeypatch.setattr(requests, "BACK_OFF", (0.0,))
     monkeypatch.setattr(requests, "LOOKS", (0.0, 0.0))
-    monkeypatch.setattr(GridTransport, "rest", lambda self, seconds: None)
+    monkeypatch.setattr(GridTransport, "wait", lambda self, seconds: None)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from flower_runs import BLR, BNN, Fleet, events, in_process, lines, settings
 from flwr.app import Message
 
-from fedstein.federation import protocol
+from fedstein.federation import round_context
 from fedstein.federation.spill_cache import Kept, SpillCache
 from fedstein.flower.messages import FORMAT, REFUSED, Envelope
 from fedstein.flower.node.handlers import handle
@@ -118,7 +118,7 @@ def test_sites_past_the_budget_wait_in_files_at_the_server(
 
     raw = settings(BLR, selection={"kind": "round_robin"}, engine={"budget": 7})
     here = in_process(raw, tmp_path / "local")
-    monkeypatch.setattr(protocol, "SpillCache", Tight)
+    monkeypatch.setattr(round_context, "SpillCache", Tight)
     assert_equal(here, fleet.run(raw, tmp_path / "flower"))
     assert read_back
 
