@@ -116,8 +116,8 @@ def forget(
             )
         if method.protection is not None and method.conclude is None:
             raise InputError(
-                f"{folder.path} is a private run of a network: its way depends on what all clients have released, and "
-                "nobody can be taken out of it; start a new run without this client (selection.barred)"
+                f"{folder.path} is a private run of a network: each of its steps depends on the releases of all "
+                "clients, and nobody can be taken out; start a new run without this client (selection.barred)"
             )
         had_site = client in state.sites or client in pruned_clients(folder)
         sites = state.sites.without(client)

@@ -2,8 +2,8 @@
 
 **One point.** A release for N particles has N d numbers. If the rows' gradients are clipped jointly over particles,
 each particle gets noise of N times the variance. Clients are therefore asked at one point in every round, which gets
-all of the budget. The posterior's particles are points of the way: they differ by the noise of the releases between
-them, which costs no privacy.
+all of the budget. The posterior's particles are points of the path that this point takes: they differ by the noise of
+the releases between them, which costs no privacy.
 
 **Sites.** Client k's site is diagonal, with one curvature for each block of theta (a weight matrix, say). The client
 releases the sum g_k of its rows' clipped gradients at every visit, with noise of standard deviation s, and once the
@@ -63,7 +63,7 @@ def private_networks(model: Model, site: Site, settings: SvgdSettings, privacy: 
         privacy: The settings of ``[privacy]``.
 
     Returns:
-        The method. Its server state is the point, its way and the particles.
+        The method. Its server state is the point, its path and the particles.
 
     Raises:
         InputError: The model or the settings cannot be private.
@@ -95,8 +95,8 @@ def private_networks(model: Model, site: Site, settings: SvgdSettings, privacy: 
 
     def init(key: Array) -> Arrays:
         point = initial_particles(model, 1, key)
-        way = jnp.zeros((privacy.visits + 1, model.dim), point.dtype).at[0].set(point[0])
-        return {"point": point[0], "way": way, "moves": np.int32(0), "particles": jnp.repeat(point, count, axis=0)}
+        path = jnp.zeros((privacy.visits + 1, model.dim), point.dtype).at[0].set(point[0])
+        return {"point": point[0], "path": path, "moves": np.int32(0), "particles": jnp.repeat(point, count, axis=0)}
 
     def client_state(server: Arrays) -> State:
         dtype = server["particles"].dtype
@@ -126,11 +126,11 @@ def private_networks(model: Model, site: Site, settings: SvgdSettings, privacy: 
         point = np.asarray(server["point"], np.float64)
         moved = point + newton_step(model, point, sites, scales, widths)
         number = int(server["moves"]) + 1
-        way = np.array(server["way"])
-        way[number] = moved
+        path = np.array(server["path"])
+        path[number] = moved
         chosen = np.rint(np.linspace(-(-number // 2), number, count)).astype(int)
-        particles = jnp.asarray(way[chosen], server["particles"].dtype)
-        return {**server, "point": jnp.asarray(way[number]), "way": way, "moves": np.int32(number),
+        particles = jnp.asarray(path[chosen], server["particles"].dtype)
+        return {**server, "point": jnp.asarray(path[number]), "path": path, "moves": np.int32(number),
                 "particles": particles}  # fmt: skip
 
     return Method(
