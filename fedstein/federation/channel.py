@@ -30,13 +30,13 @@ class ChannelSettings(Settings):
     """The keys of ``[channel]``."""
 
     codec: str = Field("plain", description="How arrays are written on the wire.")
-    broadcast: str = Field("", description="The codec of broadcasts (to those who report); empty: channel.codec.")
-    report: str = Field("", description="The codec of reports; empty: channel.codec.")
-    assignment: str = Field("", description="The codec of assignments (to clients that train); empty: channel.codec.")
-    update: str = Field("", description="The codec of updates; empty: channel.codec.")
+    broadcast: str = Field("", description="The codec of broadcasts to candidates; empty means channel.codec.")
+    report: str = Field("", description="The codec of reports; empty means channel.codec.")
+    assignment: str = Field("", description="The codec of assignments (for training); empty means channel.codec.")
+    update: str = Field("", description="The codec of updates; empty means channel.codec.")
     packing: Literal["none", "deflate"] = Field(
         "none",
-        description="Whether a Huffman code packs encoded arrays: fewer bytes, the same numbers, more time.",
+        description="Whether a Huffman code packs encoded arrays. It saves bytes, takes time and loses nothing.",
     )
 
     def codec_of(self, kind: str) -> str:

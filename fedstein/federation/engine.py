@@ -184,8 +184,8 @@ class EngineSettings(Settings):
     )
     budget: Count = Field(
         BUDGET,
-        description="MiB of memory for clients' rows, and as many for their sites; beyond it rows are taken from the "
-        "dataset again and sites wait on disk. 0 sets no limit. Results do not depend on it.",
+        description="MiB of memory for clients' rows, and as many for their sites. Rows beyond this limit are read "
+        "from the dataset again, and sites are kept on disk. 0 sets no limit. Results do not depend on it.",
     )
 
 

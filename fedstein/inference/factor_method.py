@@ -43,7 +43,7 @@ class FactorSettings(MethodSettings):
     damping: Share = Field(0.5, description="rho, the share of the change that a factor takes.")
     updates: Literal["synchronous", "sequential"] = Field(
         "synchronous",
-        description="Whether the clients of a round start from the same q, or each from what the one before has left.",
+        description="Whether the clients of a round all start from the same q, or each from the q of the one before.",
     )
 
 

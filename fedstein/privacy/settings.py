@@ -37,14 +37,14 @@ class PrivacySettings(Settings):
     colluding: Count | None = Field(
         None,
         description="With secure sums in a private run: how many clients of a sum may know the noise that they added "
-        f"themselves and still learn no more than epsilon allows. Everybody's noise grows with it. {COLLUDING} unless "
-        "set.",
+        f"themselves and still learn no more than epsilon allows. The noise of every client grows with this number. "
+        f"The default is {COLLUDING}.",
     )
     dropouts: Count | None = Field(
         None,
-        description="With secure sums in a private run: how many clients may drop out of a sum that has begun; with "
-        "more, it comes to nothing. Everybody's noise grows with it. As many as the protocol allows unless set: fewer "
-        "than a third.",
+        description="With secure sums in a private run: how many clients may drop out of a sum that has begun. If "
+        "more drop out, there is no sum. The noise of every client grows with this number. By default it is the "
+        "largest number that the protocol allows, which is less than a third.",
     )
     clip: PositiveFloat | None = Field(
         None,
@@ -54,7 +54,7 @@ class PrivacySettings(Settings):
     )
     client_rows: Positive | None = Field(
         None,
-        description="A public number of rows: a client counts as no more than about so many "
+        description="A public number of rows, which bounds how much a client counts, however many rows it has "
         "(required with privacy.kind = 'client').",
     )
     visits: Annotated[int, Field(ge=1, le=1000)] = Field(

@@ -91,14 +91,14 @@ class ReportingSettings(SelectionSettings):
     report_rows: Count = Field(0, description="Rows, drawn at random, that a report looks at; 0 looks at all rows.")
     max_ratio: NonNegativeFloat = Field(
         100.0,
-        description="An indicator above this many times the median of its round (of those above zero) counts as that "
-        "much, and the record of the round names it; 0 sets no limit.",
+        description="An indicator is cut at this many times the median of the round's positive indicators, and the "
+        "record of the round names the client; 0 sets no limit.",
     )
     speculate: Count = Field(
         0,
         description="Candidates that train along with their reports, before the draw: those that would be drawn with "
         "the reports of earlier rounds. If one of them is drawn, the round needs no further message. The work of the "
-        "others is counted and dropped. Results are the same. Not if reports renew sites.",
+        "others is counted and dropped. Results are the same. It cannot be used if reports renew sites.",
     )
     max_probability: Share = Field(1.0, description="The largest probability that one client can have.")
 

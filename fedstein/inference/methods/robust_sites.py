@@ -50,7 +50,7 @@ class RobustSettings(Settings):
         description="A site with more curvature than this many times the median curvature is scaled down to it.",
     )
     rest: Count = Field(
-        0, description="Rounds in which a client that has trained is not drawn again; 0: it may be drawn every round."
+        0, description="Rounds for which a client that has trained is not drawn again; 0 sets no limit."
     )
 
 
