@@ -94,8 +94,8 @@ class EvaluateSettings(Settings):
     )
     join: bool = Field(
         False,
-        description="Whether the reports of the next round come with the evaluation (where = 'clients'): on Flower each "
-        "candidate gets one message less, and particles that are sent unchanged are sent once instead of twice.",
+        description="Whether the reports of the next round come with the evaluation (where = 'clients'): on Flower "
+        "each candidate gets one message less, and particles that are sent unchanged are sent once instead of twice.",
     )
     patience: Positive | None = Field(
         None,
