@@ -168,7 +168,7 @@ def resume(
 
     Args:
         path: The run folder.
-        model: The model, where it is one of your own: a folder cannot hold it.
+        model: The model, if it is one of your own: a folder cannot hold it.
         progress: Whether to show a progress bar.
         callbacks: Objects with the methods of ``fedstein.Callback``.
         on_round: Is called with the record of every further round.

@@ -66,13 +66,13 @@ class Posterior(PosteriorTools):
         clients: Where clients evaluated: the held-out rows and metrics of each.
         scaling: How rows are scaled before the model sees them; None if they are used as they come.
         sums: The server's sums of full curvature sites: eta (d) and precision (d x d). Draws are made from them.
-        features: The names of the features; x0, x1, ... where there are none.
+        features: The names of the features; x0, x1, ... if there are none.
         doubts: Sentences that say why sums and weights cannot be trusted; empty if they can.
         weighted: Draws that the clients' exact likelihoods have weighted (``sites.expand = "variational"``).
         folder: The run folder that this was loaded from. Draws are kept there.
         labels: The label of each class, as it was passed; empty for a regression.
         client_names: The names of the clients.
-        encoding: How the columns of DataFrames become features; None where features are the columns.
+        encoding: How the columns of DataFrames become features; None if features are the columns.
     """
 
     model: Model
@@ -300,8 +300,8 @@ class Posterior(PosteriorTools):
             x: Rows x features, in the units of the rows that the run was given: an array, or a DataFrame, whose columns
                 go by name.
             using: ``"particles"``, or what to average over draws of: ``"draws"``, ``"weighted"``, ``"nuts"`` or
-                ``"gaussian"``, as for ``draws``. By default weighted draws where there are any, else the particles.
-            draws: The number of draws, where particles are not used.
+                ``"gaussian"``, as for ``draws``. By default weighted draws if there are any, else the particles.
+            draws: The number of draws, if particles are not used.
             seed: The seed of those draws.
 
         Returns:
@@ -356,7 +356,7 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
 
     Args:
         path: The run folder.
-        model: The model, where it is one of your own: a folder cannot hold it.
+        model: The model, if it is one of your own: a folder cannot hold it.
 
     Returns:
         The posterior. It predicts rows in the units of the run's own data.

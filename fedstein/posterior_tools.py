@@ -155,7 +155,7 @@ class PosteriorTools:
         Args:
             x: As for ``predict``.
             using: As for ``predict``.
-            draws: The number of draws, where particles are not used.
+            draws: The number of draws, if particles are not used.
             seed: Their seed.
 
         Returns:
@@ -185,7 +185,7 @@ class PosteriorTools:
             x: All rows of one client, as for ``predict``.
             y: Their targets. Where x is a DataFrame with the target column, y is that column.
             using: As for ``predict``.
-            draws: The number of draws, where particles are not used.
+            draws: The number of draws, if particles are not used.
             seed: Their seed.
 
         Returns:

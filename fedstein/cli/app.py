@@ -182,7 +182,7 @@ def predict(
         typer.Option(
             metavar="draws|particles|gaussian",
             help="draws: draws of prior and full sites (fedstein summary). particles: the particles of the run. "
-            "gaussian: draws from the Gaussian of full sites. Default: weighted draws where the run has any, else "
+            "gaussian: draws from the Gaussian of full sites. Default: weighted draws if the run has any, else "
             "particles.",
         ),
     ] = None,

@@ -17,7 +17,7 @@ def run_leaderboard(plan: Path, tasks: Sequence[str], jobs: int | None, out: Pat
 
     Args:
         plan: The TOML file.
-        tasks: The tasks of the plan to run; all where there are none.
+        tasks: The tasks of the plan to run; all if there are none.
         jobs: The number of runs at once, None for one per core, 0 for one after another in this process.
         out: The folder for trials, runs and the page.
         quiet: Whether to print no progress.

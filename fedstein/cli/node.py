@@ -71,7 +71,7 @@ def start(
     root_certificates: Annotated[
         Path | None, typer.Option(help="The certificate of the authority that signed the link's.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="The node's private key, where the link asks for one.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The node's private key, if the link asks for one.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Do not encrypt; for a trial on one machine.")] = False,
     isolation: Annotated[
         str,

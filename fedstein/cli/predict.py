@@ -25,7 +25,7 @@ def predict_file(path: Path, file: Path, out: Path | None, posterior: str | None
         path: The folder of a finished run.
         file: The rows to predict for.
         out: The CSV file to write, or None for standard output.
-        posterior: "draws", "particles" or "gaussian"; None takes weighted draws where the run has any, else particles.
+        posterior: "draws", "particles" or "gaussian"; None takes weighted draws if the run has any, else particles.
         draws: The number of draws, or None for the default.
 
     Raises:

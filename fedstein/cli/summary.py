@@ -17,7 +17,7 @@ def summary(
         str | None,
         typer.Option(
             metavar="draws|weighted|nuts|gaussian|particles",
-            help="What to summarise; default: weighted draws, else draws of NUTS, where sites are full.",
+            help="What to summarise; default: weighted draws, else draws of NUTS, if sites are full.",
         ),
     ] = None,
     units: Annotated[

@@ -23,7 +23,7 @@ class Prediction:
         task: ``"classification"`` or ``"regression"``.
         values: Classification: log-probabilities, rows x classes. Regression: rows x 2N, the means of the Gaussian
             mixture over the N particles, then their log-precisions, for the standardised target.
-        own_log_densities: Regression, where the model is no Gaussian: its own log-densities at the targets of these
+        own_log_densities: Regression, if the model is no Gaussian: its own log-densities at the targets of these
             rows, rows x N. They take the place of the Gaussian mixture's in ``log_density``.
     """
 
@@ -89,7 +89,7 @@ class Prediction:
             y: The target of each row.
 
         Returns:
-            One number for each row. p_n is N(mean_n, 1/gamma_n), or the model's own density where that was given.
+            One number for each row. p_n is N(mean_n, 1/gamma_n), or the model's own density if that was given.
         """
         if self.own_log_densities is None:
             gap = (y[:, None] - self.means) ** 2

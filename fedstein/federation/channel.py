@@ -181,7 +181,7 @@ class Channel:
             arrays: What the client needs. An array that is the very object of the broadcast is not sent again.
 
         Returns:
-            The message as it travels, and the broadcast as it travelled where part of it is used, else nothing.
+            The message as it travels, and the broadcast as it travelled if part of it is used, else nothing.
         """
         held = self._broadcast.original if self._broadcast is not None else {}
         known = {name for name, array in arrays.items() if held.get(name) is array}

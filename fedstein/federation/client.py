@@ -231,7 +231,7 @@ class ClientProgram:
             shard: The client's rows.
 
         Returns:
-            The site as ``natural.site_message`` has it; not a number where the likelihood has no finite derivatives.
+            The site as ``natural.site_message`` has it; not a number if the likelihood has no finite derivatives.
         """
         self._gate("expand")
         model, (mean, covariance) = self.method.spec.model, read_request(request)
@@ -249,7 +249,7 @@ class ClientProgram:
             shard: The client's rows.
 
         Returns:
-            The sites and values in the form of ``natural.nodes_message``; not numbers where they are not finite.
+            The sites and values in the form of ``natural.nodes_message``; not numbers if they are not finite.
         """
         self._gate("nodes")
         spec, (means, covariances) = self.method.spec, read_nodes_request(request)

@@ -24,7 +24,7 @@ class Asked(NamedTuple):
 
     values: list[float | None] | None  # the indicators, aligned with the candidates; None if no client is asked
     reports: dict[int, Arrays]  # the reports that count
-    as_sent: dict[int, Arrays]  # the reports as they travelled, where that is smaller
+    as_sent: dict[int, Arrays]  # the reports as they travelled, if that is smaller
     row_gradients: int
     assigned: Mapping[int, Assignment] = NOBODY  # what candidates trained from before the draw
     early: Mapping[int, Trained] = MappingProxyType({})  # their replies

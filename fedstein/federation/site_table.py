@@ -77,7 +77,7 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
 
         Args:
             states: Whole states by client.
-            origins: The messages that they were decoded from, where these are known.
+            origins: The messages that they were decoded from, if these are known.
 
         Returns:
             The new table; this one stays as it is.
@@ -91,7 +91,7 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
 
         Args:
             arrays: The new arrays by client.
-            origins: The messages that the new states came from, where these are known.
+            origins: The messages that the new states came from, if these are known.
 
         Returns:
             The new table; this one stays as it is.

@@ -48,7 +48,7 @@ class SpillCache:
         return kept
 
     def load(self, kept: Kept) -> dict[str, Array]:
-        """The arrays of a state, read back from its file where they are not in memory."""
+        """The arrays of a state, read back from its file if they are not in memory."""
         arrays = kept.arrays
         if arrays is None:
             path = self._path(kept.number)
@@ -103,7 +103,7 @@ class SpillCache:
 
 
 class Kept(Mapping[str, Array]):
-    """One client's state. Reading an array of it loads the state where it is on disk."""
+    """One client's state. Reading an array of it loads the state if it is on disk."""
 
     def __init__(self, cache: SpillCache, number: int, arrays: dict[str, Array]):
         self.number, self.names = number, tuple(arrays)

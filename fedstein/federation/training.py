@@ -27,7 +27,7 @@ class TrainedRound(NamedTuple):
     selected: list[int]
     failed: list[int]
     states: dict[int, State]
-    origins: dict[int, Origin]  # what the states were decoded from, where messages are smaller
+    origins: dict[int, Origin]  # what the states were decoded from, if messages are smaller
     row_gradients: dict[str, int]
 
 

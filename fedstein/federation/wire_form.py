@@ -34,7 +34,7 @@ class Origin(NamedTuple):
     client: int
     round: int  # the round of the update
     update: Arrays
-    held: Arrays  # the broadcast of that round, where the client held it
+    held: Arrays  # the broadcast of that round, if the client held it
     renewed: int = 0  # the round of the report; 0 if no report has renewed the site
     report: Mapping[str, Any] = NOTHING
     heard: Mapping[str, Any] = NOTHING  # the broadcast that the report answers
@@ -55,7 +55,7 @@ def compact(wire: Wire, origin: Origin | None, state: Mapping[str, Any], shared:
         shared: The arrays of the state that come from messages.
 
     Returns:
-        The arrays to store. The state itself where that is smaller, or where nothing comes from the messages.
+        The arrays to store. The state itself if that is smaller, or if nothing comes from the messages.
     """
     arrays = dict(state)
     if origin is None or not rounds_off(wire):

@@ -124,7 +124,7 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str
 
 
 def bytes_of(shape: tuple[int, ...], dtype: str) -> int:
-    """The bytes of an array of this shape and dtype; the most that it may have where the shape is a limit."""
+    """The bytes of an array of this shape and dtype; the most that it may have if the shape is a limit."""
     return abs(math.prod(shape)) * np.dtype(dtype).itemsize
 
 

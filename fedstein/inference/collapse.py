@@ -54,7 +54,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(model: Model) -> Parts:
-    """The entries of the block that is Gaussian given the others, and the rest; all is moved where there is none."""
+    """The entries of the block that is Gaussian given the others, and the rest; all is moved if there is none."""
     form = prior_given(model)
     if form is None:
         return Parts(np.arange(0), np.arange(model.dim))

@@ -43,7 +43,7 @@ def ess(chains: np.ndarray) -> np.ndarray:
     """S / tau with tau = 1 + 2 sum_t rho_t, the sum cut off by Geyer's initial monotone sequence.
 
     Args:
-        chains: Chains x draws x d, split already where that is wanted.
+        chains: Chains x draws x d, split already if that is wanted.
 
     Returns:
         One value for each of the d parameters, at most S log10(S) for the S draws of all chains.

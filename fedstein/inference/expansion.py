@@ -60,7 +60,7 @@ def expand(
         mean: m, d.
         covariance: V, d x d.
         temperature: alpha of p_k = exp(-L_k / alpha).
-        draws: How many draws of q, where the model is no generalised linear model; an even number.
+        draws: How many draws of q, if the model is no generalised linear model; an even number.
         seed: Fixes those draws.
 
     Returns:
@@ -161,7 +161,7 @@ def row_gradients(model: Model, rows: int, draws: int = DRAWN) -> int:
     Args:
         model: The model.
         rows: The rows of the client.
-        draws: Draws of q, where the model is no generalised linear model.
+        draws: Draws of q, if the model is no generalised linear model.
 
     Returns:
         Two a row for a generalised linear model (gradient and curvature; its nodes see numbers, not vectors), and

@@ -27,7 +27,7 @@ class Weighted:
     Attributes:
         draws: n x d, float64.
         log_weights: n logarithms of smoothed weights that add up to one.
-        k: The shape of the weights' tail; infinite where no weight is finite.
+        k: The shape of the weights' tail; infinite if no weight is finite.
     """
 
     draws: np.ndarray
@@ -121,7 +121,7 @@ def tail_is_harmless(k: float | None, ess: float, draws: int) -> bool:
     shape of a tail that has no mass is noise.
 
     Args:
-        k: The shape of the tail; None or infinite where there are no weights to rely upon.
+        k: The shape of the tail; None or infinite if there are no weights to rely upon.
         ess: The effective sample size.
         draws: The number of draws.
 
@@ -150,7 +150,7 @@ def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
         log_weights: n logarithms of weights, the largest zero.
 
     Returns:
-        The smoothed logarithms, not normalised, and k; k is infinite where there is no tail to fit.
+        The smoothed logarithms, not normalised, and k; k is infinite if there is no tail to fit.
     """
     count = len(log_weights)
     size = int(np.ceil(min(0.2 * count, 3 * np.sqrt(count))))

@@ -31,7 +31,7 @@ def natural_distance(old: GaussianSite, new: GaussianSite, mean: np.ndarray, cov
         covariance: V, the posterior covariance.
 
     Returns:
-        The distance; zero for equal sites, infinite where a number is not finite.
+        The distance; zero for equal sites, infinite if a number is not finite.
     """
     eta, precision = new.eta - old.eta, new.precision - old.precision
     variances = np.maximum(np.diag(covariance), 1e-300)

@@ -77,7 +77,7 @@ def propose(
     Args:
         model: The model.
         total: The sum of the sites.
-        sites: Sites at several values of the prior's scale, where there are any; they take the place of ``total``.
+        sites: Sites at several values of the prior's scale, if there are any; they take the place of ``total``.
         count: How many draws; a multiple of four.
         seed: Fixes them.
 

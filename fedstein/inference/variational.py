@@ -189,7 +189,7 @@ def refine(
         model: The model.
         ask: ``ask(client, m, V)`` gives a client's expansion over N(m, V).
         sites: The sites to begin with, one for each client: those of a run, or ``no_site``.
-        rows: The number of rows of each client, to count row-gradients; not counted where it is missing.
+        rows: The number of rows of each client, to count row-gradients; not counted if it is missing.
         passes: How to refine.
         seed: Fixes every draw. All passes use the same random numbers, so that they can settle.
         start: Where the first search for a mode begins.
@@ -234,7 +234,7 @@ def refine_sites(
         ask: ``ask(clients, m, V)`` gives the expansions over N(m, V) of those clients that answer. One that does not
             is not asked again, and keeps the site that it has.
         sites: The sites to begin with, one for each client: those of a run, or ``no_site``.
-        rows: The number of rows of each client, to count row-gradients; not counted where it is missing.
+        rows: The number of rows of each client, to count row-gradients; not counted if it is missing.
         passes: How to refine.
         seed: Fixes every draw. All passes use the same random numbers, so that they can settle.
         start: Where the first search for a mode begins.

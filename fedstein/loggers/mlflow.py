@@ -63,7 +63,7 @@ class MLflow(Callback):
         self._log(round_numbers(record), int(record["round"]))
 
     def on_end(self, summary: Mapping[str, Any] | None) -> None:
-        """Log the summary and end the run: ``FINISHED``, or ``KILLED`` where the run was stopped or failed."""
+        """Log the summary and end the run: ``FINISHED``, or ``KILLED`` if the run was stopped or failed."""
         if self._client is None:
             return
         if summary is not None:

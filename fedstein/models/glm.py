@@ -108,7 +108,7 @@ class CoefficientPrior:
 
 
 def regression(prior: CoefficientPrior, other: GammaParameter | None = None, **own: Any) -> Model:
-    """A model with the blocks (coefficients, log xi) and, where there is one, the logarithm of another parameter.
+    """A model with the blocks (coefficients, log xi) and, if there is one, the logarithm of another parameter.
 
     Args:
         prior: The prior of the coefficients and of xi.

@@ -73,7 +73,7 @@ class NumpyroTrace:
         )
 
     def observed(self, theta: Array, x: Array, y: Array, local: Array | None = None) -> Any:
-        """The distribution of the observed variable, given theta and, where there is one, the client's own variable."""
+        """The distribution of the observed variable, given theta and, if there is one, the client's own variable."""
         return self._at(theta, x, y, local)[0][self.observed_name]["fn"]
 
     def joint(self, theta: Array, local: Array, x: Array, y: Array) -> tuple[Any, Array]:

@@ -194,7 +194,7 @@ def detail(run: dict[str, Any], name: str, key: str) -> dict[str, Any] | None:
 
 
 def _name_lines(ax: Axes, names: Sequence[str]) -> None:
-    """Name the lines of a plot from above, or only say that they are clients where there are too many."""
+    """Name the lines of a plot from above, or only say that they are clients if there are too many."""
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     if len(names) <= NAMED:

@@ -177,7 +177,7 @@ def load_run(path: str | Path, problems: list[str] | None = None) -> Run:
 
 @contextmanager
 def _tolerated(problems: list[str] | None) -> Iterator[None]:
-    """Note an error of a damaged file in the list, where there is one."""
+    """Note an error of a damaged file in the list, if there is one."""
     try:
         yield
     except InputError as error:

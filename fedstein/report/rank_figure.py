@@ -30,7 +30,7 @@ class RankHistogram(NamedTuple):
 
 
 def rank_figure(models: Mapping[str, Sequence[RankHistogram]]) -> Figure:
-    """Draw a row of histograms for each model, or several rows where it has more than PER_ROW parameters.
+    """Draw a row of histograms for each model, or several rows if it has more than PER_ROW parameters.
 
     Args:
         models: The histograms by model, in the order of the rows.

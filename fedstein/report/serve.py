@@ -202,7 +202,7 @@ def kept_token() -> str:
     """The token of this user, the same at every start, so that an open page survives a restart of the server.
 
     Returns:
-        What is in a file that only the user may read, or a new token where no such file can be kept.
+        What is in a file that only the user may read, or a new token if no such file can be kept.
     """
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     path = Path(state) / "fedstein" / "ui-token"

@@ -44,7 +44,7 @@ def parse_setting(text: str) -> tuple[list[str], Any]:
     """Read one ``--set``.
 
     Args:
-        text: ``section.key=value``. The value is read as TOML, and as a string where it is not TOML.
+        text: ``section.key=value``. The value is read as TOML, and as a string if it is not TOML.
 
     Returns:
         The parts of the name, and the value.
@@ -152,7 +152,7 @@ def with_file_name(raw: Mapping[str, Any], below: Sequence[Mapping[str, Any]] = 
         below: The other layers, any of which may name the data.
 
     Returns:
-        The settings, with ``data.name = "file"`` where they have a path and nothing names the data.
+        The settings, with ``data.name = "file"`` if they have a path and nothing names the data.
     """
     data = raw.get("data")
     if not isinstance(data, Mapping) or not data.get("path"):

@@ -46,7 +46,7 @@ def renewing(draft: Draft) -> bool:
 
 
 def renewing_by_default(draft: Draft) -> bool:
-    """The same, where the user has named no scheme."""
+    """The same, if the user has named no scheme."""
     return renewing(draft) and not draft.wrote("selection.kind")
 
 

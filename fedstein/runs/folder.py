@@ -33,8 +33,8 @@ class RunFolder:
     """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``,
     ``particles.jsonl``, ``checkpoint/``, ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the
     inputs were rotated, ``gaussian.safetensors`` and ``sums.safetensors`` from full sites, ``draws.safetensors`` and
-    ``draws.json`` once draws were asked for, ``clients-evaluation.json`` where clients evaluate, ``forgotten.json``
-    where a client was forgotten; ``rows.safetensors`` and ``rows.json`` where rows were passed to ``fedstein.fit``."""
+    ``draws.json`` once draws were asked for, ``clients-evaluation.json`` if clients evaluate, ``forgotten.json``
+    if a client was forgotten; ``rows.safetensors`` and ``rows.json`` if rows were passed to ``fedstein.fit``."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -55,7 +55,7 @@ def read_sums(folder: Path) -> GaussianSite | None:
 
 
 def write_weights(folder: Path, weights: Mapping[str, Any], weighted: Weighted | None) -> None:
-    """Write what the check of the sites has found, and the weighted draws where there are any to quote from."""
+    """Write what the check of the sites has found, and the weighted draws if there are any to quote from."""
     with disk_errors(folder):
         if weighted is not None:
             arrays = {"draws": weighted.draws, "log_weights": weighted.log_weights, "k": np.array([weighted.k])}

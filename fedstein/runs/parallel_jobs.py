@@ -50,7 +50,7 @@ Command = Callable[[Any, Path, int], list[str]]  # job, its folder, threads -> w
 
 
 def run_or_resume(job: Job, folder: Path, threads: int) -> list[str]:
-    """``fedstein run`` for a job, or ``fedstein resume`` where it has begun."""
+    """``fedstein run`` for a job, or ``fedstein resume`` if it has begun."""
     if (folder / "config.toml").exists():
         arguments = ["resume", str(folder)]
     else:

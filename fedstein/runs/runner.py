@@ -299,7 +299,7 @@ def describe_settling(settled: Settled) -> dict[str, Any]:
 
 
 def summarise(records: Sequence[RoundRecord], clients: int, end: FinalScores | None = None) -> dict[str, Any]:
-    """``summary.json`` from the lines of ``rounds.jsonl`` and, where clients evaluated, what the end cost besides."""
+    """``summary.json`` from the lines of ``rounds.jsonl`` and, if clients evaluated, what the end cost besides."""
     costs = [record.evaluation for record in records]
     costs += [reading.evaluation for reading in end or () if reading is not None]
     asked = [cost for cost in costs if cost is not None]

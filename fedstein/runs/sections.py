@@ -253,7 +253,7 @@ def make_section(section: str, values: Any) -> Settings:
 
 
 def complaint_of(error: ValidationError, section: str, settings: type[Settings], values: Mapping[str, Any]) -> str:
-    """The first of pydantic's complaints about a section, with the choices where there are some."""
+    """The first of pydantic's complaints about a section, with the choices if there are some."""
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else ""
     choices = literal_choices(settings.model_fields[key].annotation) if key in settings.model_fields else []

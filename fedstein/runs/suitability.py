@@ -37,7 +37,7 @@ def refuse_unsuitable(config: Config, model: Model, shares: Sequence[Share]) -> 
 
 
 def refuse_cut(config: Config, model: Model, name: str, rows: int) -> None:
-    """Refuse steps and reports that would look at part of a client, where the model needs all of it.
+    """Refuse steps and reports that would look at part of a client, if the model needs all of it.
 
     Args:
         config: The config of the run.

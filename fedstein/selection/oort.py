@@ -5,7 +5,7 @@ round t_k is
 
     (min(U_k, u95) - min U) / (max - min) + sqrt(.1 ln t / t_k),      u95: the 95th percentile of the U,
 
-times (T / s_k)^a where the client needs s_k > T seconds. Clients with a score of at least ``cut_off`` times the
+times (T / s_k)^a if the client needs s_k > T seconds. Clients with a score of at least ``cut_off`` times the
 lowest score that would be taken are drawn in proportion to their scores; a share epsilon of the places goes to
 clients that never trained, with epsilon falling from ``explore`` by a factor each round.
 

@@ -61,7 +61,7 @@ def above_zero(losses: Sequence[float]) -> list[float]:
         losses: The losses of a round.
 
     Returns:
-        The same losses where none is negative; else differences from the least one, plus one.
+        The same losses if none is negative; else differences from the least one, plus one.
     """
     least = min(losses, default=0.0)
     return list(losses) if least >= 0 else [1.0 + loss - least for loss in losses]

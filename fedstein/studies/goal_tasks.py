@@ -127,7 +127,7 @@ TASKS: dict[str, Task] = {
 
 
 def raw_config(name: str, seed: int, out: Path) -> dict[str, Any]:
-    """The config of a task, with its table written as a CSV file where it has one.
+    """The config of a task, with its table written as a CSV file if it has one.
 
     Args:
         name: One of ``TASKS``.

@@ -163,7 +163,7 @@ def best(trials: Sequence[Trial], grid: Sequence[float], by_nll: bool = False) -
     Args:
         trials: The trials.
         grid: The step sizes. One that diverged with any seed is not chosen.
-        by_nll: Whether the score is the NLL where there is one, instead of accuracy or RMSE.
+        by_nll: Whether the score is the NLL if there is one, instead of accuracy or RMSE.
     """
     rows = table(trials, grid)
     if by_nll and (known := [(-row["nll"], row["step_size"]) for row in rows if row["nll"] is not None]):

@@ -59,7 +59,7 @@ def are_counts(*arrays: ArrayLike) -> bool:
         *arrays: The arrays to look at.
 
     Returns:
-        True where all of them are counts.
+        True if all of them are counts.
     """
     each = [np.atleast_1d(np.asarray(array)) for array in arrays]
     return all(bool(((count >= 0) & (count == np.floor(count)) & (count < 2**53)).all()) for count in each)
@@ -69,7 +69,7 @@ class Metric(NamedTuple):
     """One metric, as pure functions of NumPy arrays.
 
     Metrics that name the same sum must have the same ``update``; it is called once for all of them. ``"rows"`` is
-    summed for every metric and need not be named. ``result`` is called only where there are rows.
+    summed for every metric and need not be named. ``result`` is called only if there are rows.
 
     Attributes:
         name: What it is called in ``rounds.jsonl``.
@@ -81,7 +81,7 @@ class Metric(NamedTuple):
             where it is not defined.
         larger_is_better: Whether a larger value is a better one.
         merge: The sums over two sets of rows from those over each.
-        implausible: Why no rows can have these sums; empty where some can. It gets all sums that arrived; none
+        implausible: Why no rows can have these sums; empty if some can. It gets all sums that arrived; none
             of them is NaN, and ``"rows"`` is a count. An infinite loss can be real.
     """
 

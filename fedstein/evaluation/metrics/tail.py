@@ -18,7 +18,7 @@ def evaluated(line: Mapping[str, Any], names: Sequence[str] = NAMES) -> bool:
         names: The names of the metrics.
 
     Returns:
-        True where at least one of them has a value.
+        True if at least one of them has a value.
     """
     return any(line.get(metric) is not None for metric in names)
 

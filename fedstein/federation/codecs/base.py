@@ -23,7 +23,7 @@ class MessageInfo(NamedTuple):
         client: The client; -1 for a broadcast, which is the same for all clients.
         precision: ``"float32"`` or ``"float64"``: what decoded arrays must be.
         layout: The blocks of a particle; empty if there are no particles.
-        natural: The names of a Gaussian site's shift and precision for each particle; empty names where there are none.
+        natural: The names of a Gaussian site's shift and precision for each particle; empty names if there are none.
         points: The name of the points (particles).
         reference: What the receiver holds already, decoded.
     """

@@ -195,7 +195,7 @@ def prepare(request: Envelope, config: Config, node: Node, store: Store) -> tupl
 def accepted_site(request: Envelope, store: Store, program: ClientProgram) -> Arrays | None:
     """The client's site as the server accepted it last; None before the first.
 
-    It comes with the request where the node has lost it.
+    It comes with the request if the node has lost it.
 
     Raises:
         OutOfSync: The node does not have that site.

@@ -45,7 +45,7 @@ def with_retries(
         pauses: Seconds before each further try.
 
     Returns:
-        The same two functions; the second sends the head again where the link refuses an object.
+        The same two functions; the second sends the head again if the link refuses an object.
     """
     last: list[Any] = []
     sessions: dict[str, str] = {}  # the session that Flower knows -> the one that the link knows now

@@ -73,7 +73,7 @@ class Receiver:
             The run of a message that is complete, or None.
 
         Raises:
-            Exception: What Flower raises where the link fails.
+            Exception: What Flower raises if the link fails.
         """
         for reception in self._late:
             if not reception.is_alive():

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     Args:
         arguments: Options of ``flower-supernode``, and ``--task-seconds`` and ``--memory``; those of the command line
-            where it is None.
+            if it is None.
     """
     require_tested_flower()
     reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

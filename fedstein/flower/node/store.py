@@ -66,7 +66,7 @@ class Store:
 
         Args:
             receipt: The receipt of the update that the server accepted last; empty before the first.
-            restored: The site that came with the request, where the node had lost it.
+            restored: The site that came with the request, if the node had lost it.
             for_good: Whether the server has written down that it accepted the update. If it has not, the site before
                 it is kept too, because a server that is killed now goes on from there.
 

@@ -75,7 +75,7 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
         coding=given.coding,
         where="the nodes' files",
     )
-    keys: dict[str, Any] = {"categories": encoding.categories}  # {} where there are none: then it is known
+    keys: dict[str, Any] = {"categories": encoding.categories}  # {} if there are none: then it is known
     if given.missing is not None:
         keys["fill"] = encoding.fills
     return Found(keys, sum(info.rows > 0 for info in membership.infos))

@@ -45,7 +45,7 @@ class Events:
         Args:
             event: What happened, in a word or two.
             number: The round; by default the one that is under way, 0 before the first.
-            client: The client that it happened to, where there is one.
+            client: The client that it happened to, if there is one.
             name: The client's or the node's name.
             more: Whatever else the line says, such as a reason.
         """

@@ -23,7 +23,7 @@ from fedstein.inference.target import SharedTarget, Target
 class Form(NamedTuple):
     """The required form of a reply of one kind: as it is sent, as the codec wrote it, and as the server decodes it.
 
-    The first two differ where messages are packed.
+    The first two differ if messages are packed.
     """
 
     on_wire: Shapes
@@ -43,7 +43,7 @@ def undecodable(wire: Wire, kind: str, round_index: int, form: Form, client: int
         arrays: The reply as it travelled.
 
     Returns:
-        The reason, or an empty text where there is none.
+        The reason, or an empty text if there is none.
     """
     try:
         with np.errstate(all="ignore"):
@@ -73,7 +73,7 @@ def report_form(program: ClientProgram, inputs: int) -> Form:
         inputs: The number of columns of a client's rows.
 
     Returns:
-        The form of a report; an empty one where the scheme asks for none.
+        The form of a report; an empty one if the scheme asks for none.
 
     Raises:
         InputError: The codec writes arrays that cannot travel over Flower.

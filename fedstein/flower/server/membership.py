@@ -22,7 +22,7 @@ UNKNOWN = -1  # rows of a client in a private run, where their number is not pub
 AGAIN = 60.0  # seconds until a node that did not fit is greeted again: its operator may have mended it
 AFTER_FAILURE = 5.0  # seconds until a node whose greeting failed is greeted again
 KEYS = ("name", "rows", "plays", "data")  # what a client says of itself
-AFTER_LINK = 0.5  # seconds until a node is greeted again where the link lost the greeting or the reply
+AFTER_LINK = 0.5  # seconds until a node is greeted again if the link lost the greeting or the reply
 
 
 class Greeting(NamedTuple):
@@ -212,7 +212,7 @@ def introductions(reply: Envelope) -> list[Envelope]:
         reply: What a node answered.
 
     Returns:
-        The reply itself, or one for each client where the node plays several. A list that cannot be read gives the
+        The reply itself, or one for each client if the node plays several. A list that cannot be read gives the
         reply itself, which is then turned away because it names no rows.
     """
     text = reply.head.get("several")

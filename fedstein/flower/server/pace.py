@@ -42,10 +42,10 @@ class Pace:
         Args:
             client: The client.
             size: The bytes of the request and its reply.
-            given: The timeout of the config, which is kept where messages are fast enough.
+            given: The timeout of the config, which is kept if messages are fast enough.
 
         Returns:
-            ``given``, or more where messages of this size take longer to this client.
+            ``given``, or more if messages of this size take longer to this client.
         """
         slowest = max(self._seen.get(client, (0.0,)))
         return min(max(given, MARGIN * size * slowest), LONGEST * given)

@@ -102,7 +102,7 @@ class Requests:
         self.set_up = set(range(self.membership.size)) if known else set()
 
     def request(self, *args: Any, **kwargs: Any) -> Outcome:
-        """Send one request to several clients, collect their replies, and send it again where none came.
+        """Send one request to several clients, collect their replies, and send it again if none came.
 
         Args:
             args: What ``Exchange`` takes.

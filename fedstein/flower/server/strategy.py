@@ -133,7 +133,7 @@ class FedStein(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask for reports where the scheme wants them, draw a client, and return the request to train for it.
+        """Ask for reports if the scheme wants them, draw a client, and return the request to train for it.
 
         Args:
             server_round: The round, from 1.
@@ -274,7 +274,7 @@ def particle_record(particles: Any) -> ArrayRecord:
 
 
 def with_particles(state: RunState, arrays: ArrayRecord) -> RunState:
-    """Take the particles that Flower passes from round to round; they differ where the user has changed them.
+    """Take the particles that Flower passes from round to round; they differ if the user has changed them.
 
     Args:
         state: The state after the last round.

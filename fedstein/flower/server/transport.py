@@ -53,7 +53,7 @@ def link_is_away(error: Exception) -> bool:
         error: What Flower raised.
 
     Returns:
-        True where waiting may help.
+        True if waiting may help.
     """
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code >= 500 or error.response.status_code in BUSY_CODES
@@ -97,7 +97,7 @@ class RetryingGrid(Grid):
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Give messages to the link; the same ones a few times, where the link is away.
+        """Give messages to the link; the same ones a few times, if the link is away.
 
         The link knows a message by its content. So it stores and delivers it once, and takes those of its objects that
         are still missing. A message that stayed incomplete would keep its node waiting for the objects until the link
@@ -107,7 +107,7 @@ class RetryingGrid(Grid):
             messages: The messages.
 
         Returns:
-            The id of each message; an empty one where the link did not take it, and a new message must be made.
+            The id of each message; an empty one if the link did not take it, and a new message must be made.
         """
         given = list(messages)
         for seconds in (*PUSH_AGAIN, None):

@@ -23,7 +23,7 @@ def conclude(spec: TargetSpec, server: Arrays, on_block: OnBlock | None = None) 
         on_block: Is called with the progress of settling. If it is given, particles settle whatever the settings say.
 
     Returns:
-        The state to predict with, and where the sites are full the Gaussian of prior and sites and the server's sums.
+        The state to predict with, and if the sites are full the Gaussian of prior and sites and the server's sums.
 
     Raises:
         InputError: Settling was asked for, but prior and sites have no mode.

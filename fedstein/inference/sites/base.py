@@ -72,7 +72,7 @@ class Site(NamedTuple):
         direction: ``svgd.tilted_direction`` with the site's KDE settings and the kernel.
         shared: The arrays of the state that go to the server with every update.
         sums: The server's side, for sites that add up.
-        site_score: Particles, state -> the score of log t_k; None where t_k has none.
+        site_score: Particles, state -> the score of log t_k; None if t_k has none.
         row_gradients: Rows of the shard -> rows that a refit differentiates.
         kde: The density estimate, for sites that are made of particles.
         full: Whether one d x d site serves all particles, so that prior and sums are a posterior of their own.

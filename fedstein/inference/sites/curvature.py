@@ -102,7 +102,7 @@ def curvature_site(model: Model, settings: CurvatureSettings, method: Any) -> Si
         return {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
 
     def parts(arrays: Mapping[str, Array], split: Callable[[Array, tuple[int, ...]], Blocks]) -> tuple[Any, Any]:
-        """Natural parameters as the score wants them: blocks, or whole where one site serves all particles."""
+        """Natural parameters as the score wants them: blocks, or whole if one site serves all particles."""
         eta, precision = arrays["eta"], arrays["precision"]
         return (eta, precision) if full else (split(eta, model.widths), split(precision, model.widths))
 

@@ -84,7 +84,7 @@ def settle(
     steps: int = STEPS,
     on_block: OnBlock = lambda steps, to_go: None,
 ) -> Settled:
-    """Settle the server's particles on p0 and its sums; ``gaussian`` is that of these sums where the sites are full."""
+    """Settle the server's particles on p0 and its sums; ``gaussian`` is that of these sums if the sites are full."""
     dtype = np.asarray(server["particles"]).dtype
     # One d x d site is small, and float64 makes a Gaussian exact; diagonal sites may be as wide as a network.
     precision: AbstractContextManager[Any] = jax.enable_x64(True) if gaussian is not None else nullcontext()

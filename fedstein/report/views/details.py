@@ -48,7 +48,7 @@ def details(run: FollowedRun) -> dict[str, Any]:
 
 
 def _older(run: FollowedRun) -> str:
-    """A few words where the run was made by another minor version than this one; empty otherwise."""
+    """A few words if the run was made by another minor version than this one; empty otherwise."""
     packages = (run.files["environment.json"].value or {}).get("packages")
     made = str(packages.get("fedstein", "")) if isinstance(packages, dict) else ""
     return OLDER.format(made=made) if made and made.split(".")[:2] != __version__.split(".")[:2] else ""

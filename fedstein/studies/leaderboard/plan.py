@@ -83,7 +83,7 @@ class Board(NamedTuple):
         """The same plan with some of its tasks. Tasks that are held out stay so.
 
         Args:
-            names: The tasks; all where there are none.
+            names: The tasks; all if there are none.
 
         Returns:
             The plan.

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
         step_size: The step size that was chosen; None if there are no runs.
         factor: The step size divided by the default one.
         refused: Why there are no runs, in a sentence; empty if there are.
-        runs: The finished runs, one for each seed; where clients train alone, one for each seed and client.
+        runs: The finished runs, one for each seed; if clients train alone, one for each seed and client.
         areas: For each run, how well its uncertainty tells foreign rows from test rows; empty if the task has none.
         quoted: For each run, the scores of the draws that it predicts with; empty if those are the particles.
     """
@@ -107,7 +107,7 @@ def in_order(board: Board) -> list[str]:
 
 
 def _jobs(board: Board, entry: Entry, config: Config) -> list[SeriesRun]:
-    """The runs of an entry: one for each seed, or one for each seed and client where clients train alone."""
+    """The runs of an entry: one for each seed, or one for each seed and client if clients train alone."""
     made = []
     for index in range(board.seeds):
         own = seeded(config, index)

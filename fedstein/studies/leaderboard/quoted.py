@@ -29,7 +29,7 @@ def quoted_scores(runs: Sequence[Run], memo: Path) -> tuple[Scores, ...]:
         memo: The JSON file that keeps scores from one call to the next, by the name of the run.
 
     Returns:
-        The scores of each run; empty where not every run is a classification with such draws.
+        The scores of each run; empty if not every run is a classification with such draws.
     """
     if not runs or not all((run.path / WEIGHTED).is_file() for run in runs):
         return ()

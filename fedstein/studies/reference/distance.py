@@ -62,7 +62,7 @@ def weights_of(model: Model) -> np.ndarray:
     """Return which parameters the medians and extremes are over, as d flags.
 
     These are the weights: the block that is Gaussian given the others. The others, such as log xi, describe the prior
-    and the noise. All parameters count where the model has no such block.
+    and the noise. All parameters count if the model has no such block.
     """
     form = model.gaussian_given
     if form is None:

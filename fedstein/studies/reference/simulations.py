@@ -30,7 +30,7 @@ class Study(NamedTuple):
         clients: The number of clients.
         rows: The number of rows of each client.
         rounds: The number of rounds before the variational passes.
-        classes: The number of classes, where the model does not fix it.
+        classes: The number of classes, if the model does not fix it.
     """
 
     kind: str

@@ -199,7 +199,7 @@ def correct(verdicts: Sequence[Verdict], looks: int = 1) -> list[Verdict]:
 
 
 def measured(claim: Claim, runs: Sequence[Run], others: Sequence[Run]) -> dict[int, float]:
-    """The measure of each run by seed, where it has one. A budget is the smaller total of the two runs of a seed."""
+    """The measure of each run by seed, if it has one. A budget is the smaller total of the two runs of a seed."""
     found = {}
     totals = {run.seed: run for run in others}
     for run in runs:

@@ -41,7 +41,7 @@ RULES = {
 
 
 class Interval(NamedTuple):
-    """The mean of paired differences and its interval; the ends are infinite where there are too few differences."""
+    """The mean of paired differences and its interval; the ends are infinite if there are too few differences."""
 
     mean: float
     low: float
@@ -172,7 +172,7 @@ def decide(levels: Sequence[Levels], alpha: float = ALPHA, looks: int = 1) -> li
             that was fixed beforehand, and for the confidence sequence.
 
     Returns:
-        For each comparison ``apart``, ``alike`` or, where it is undecided, an empty string. A difference that is shown
+        For each comparison ``apart``, ``alike`` or, if it is undecided, an empty string. A difference that is shown
         not to be zero and shown not to matter is ``alike``.
     """
     share = alpha / 2 / looks

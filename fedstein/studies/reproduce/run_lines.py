@@ -49,7 +49,7 @@ def measure_runs(runs: Mapping[Job, Run]) -> Lines:
 
     Args:
         runs: The runs by job. What is measured up to an equal budget needs the other run of the same seed and order
-            too, and is left out where that is not among them.
+            too, and is left out if that is not among them.
 
     Returns:
         Their lines.
@@ -145,7 +145,7 @@ def add_lines(lines: Lines, path: Path) -> None:
 
     Args:
         lines: The lines.
-        path: The file; it is made where there is none.
+        path: The file; it is made if there is none.
 
     Raises:
         InputError: It is no file of lines, or cannot be written.
@@ -161,7 +161,7 @@ def without(jobs: Iterable[Job], lines: Lines) -> list[Job]:
 def values_by_seed(
     lines: Lines, *, order: str, density: str, setting: str, scheme: str, measure: str
 ) -> dict[int, float]:
-    """Return what was measured of one scheme in one condition, by seed. The longest runs count where there are several.
+    """Return what was measured of one scheme in one condition, by seed. The longest runs count if there are several.
 
     Args:
         lines: The lines.
