@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 
@@ -30,8 +31,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
         sys.exit(0)
-    except click.UsageError as error:
-        fail(error.format_message(), 2)
+    except click.UsageError as error:  # click and typer may both ask "Did you mean ...?"
+        fail(re.sub(r"(Did you mean [^?]*\?)(?: \1)+", r"\1", error.format_message()), 2)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):

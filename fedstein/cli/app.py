@@ -9,7 +9,7 @@ import typer
 
 from fedstein.cli.deploy_app import deploy_app
 from fedstein.cli.node import node_app
-from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, split_inputs
+from fedstein.cli.options import Inputs, Log, PlainHelp, Preset, Quiet, Seed, Set, WholeSentences, split_inputs
 from fedstein.cli.study_commands import bench, compare, leaderboard, reference, reproduce, tune
 from fedstein.cli.summary import summary
 from fedstein.cli.ui import ui
@@ -17,6 +17,7 @@ from fedstein.errors import InputError
 
 app = typer.Typer(
     name="fedstein",
+    cls=WholeSentences,
     help="Train one Bayesian model over data that never leaves its owners.",
     no_args_is_help=True,
     rich_markup_mode=None,

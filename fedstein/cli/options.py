@@ -10,9 +10,11 @@ from typing import Annotated, Any, get_type_hints
 
 import click
 import typer
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from fedstein.errors import InputError
+
+LONGEST = 300  # characters of the first sentence of a command's help
 
 
 class PlainHelp(TyperCommand):
@@ -33,6 +35,18 @@ class PlainHelp(TyperCommand):
     def get_help(self, ctx: click.Context) -> str:
         """Return the help. Typer escapes brackets for rich, which would print ``\\[required]``."""
         return super().get_help(ctx).replace("\\[", "[")
+
+
+class WholeSentences(TyperGroup):
+    """A group of commands whose help shows the first sentence of each command whole; click would cut it off."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(limit=LONGEST)) for name, each in found if each and not each.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 ConfigFile = Annotated[

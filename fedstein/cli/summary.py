@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -71,4 +72,5 @@ def summary(
     if table.using == "particles" and found.sums is None:
         say("from the particles")
         raise InputError(f"{folder}: {NO_SITES}")
-    say(table.verdict())
+    verdict = table.verdict().splitlines()
+    say("\n".join(fill(line, console.width) if console.is_terminal else line for line in verdict))

@@ -66,4 +66,6 @@ def sentence(error: ValidationError, section: str = "") -> str:
     if first["type"] == "missing":
         return f"{where} is missing"  # pydantic's input would be all the rest
     expected = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] == "list_type" and where and isinstance(first.get("input"), str):
+        return f'{where}: {expected}, got {first["input"]!r}; write {where}=["{first["input"]}"]'
     return f"{where}: {expected}, got {first.get('input')!r}" if where else expected

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -77,6 +79,12 @@ def test_predict_codes_new_rows_like_the_run(run: Path, tmp_path: Path, capsys: 
     (tmp_path / "odd.csv").write_text("age,sex\n50,x\n")
     assert fedstein("predict", run, tmp_path / "odd.csv") == 2
     assert "expected one of the categories (f, m) in column 'sex', got 'x' on line 2" in capsys.readouterr().err
+
+
+def test_a_resumed_run_names_its_clients(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    assert fedstein("resume", tmp_path / "run", "--rounds", 3) == 0
+    assert re.search(r"round 3/3 .* client (north|south)\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

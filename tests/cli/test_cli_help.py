@@ -41,3 +41,10 @@ def test_clients_are_listed_by_their_names_where_they_have_some():
     record = {"selected": [1, 0, 2]}
     assert selected_clients(record, ["oslo", "client-1", "bergen"]) == "1,oslo,bergen"
     assert selected_clients(record) == "1,0,2"
+
+
+def test_the_list_of_commands_is_not_cut_off_and_a_mistake_gets_one_hint():
+    shown = fedstein("--help").stdout
+    assert "..." not in shown.partition("Commands:")[2]
+    assert fedstein("rnu").stderr.count("Did you mean 'run'?") == 1
+    assert 'write data.drop=["age"]' in fedstein("run", "--set", "data.name=file", "--set", "data.drop=age").stderr
