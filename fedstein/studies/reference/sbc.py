@@ -17,6 +17,7 @@ import numpy as np
 from scipy import stats
 
 from fedstein.api import fit
+from fedstein.console import counted
 from fedstein.errors import InputError
 from fedstein.files import read_json, write_json
 from fedstein.studies.reference.simulations import Study, built, names_of, simulate
@@ -142,7 +143,7 @@ def overall(name: str, found: Calibration) -> str:
     """Say in one sentence whether a model is calibrated: coverage, and the smallest p-value times their number."""
     share, least = found.coverage().mean(), min(1.0, float(found.p_values().min()) * len(found.names))
     uniform = "ranks look uniform" if least >= 0.05 else "RANKS ARE NOT UNIFORM"
-    doubt = f", {found.doubtful} runs not to be trusted" if found.doubtful else ""
+    doubt = f", {counted(found.doubtful, 'run')} not to be trusted" if found.doubtful else ""
     return (
         f"{name}: 90% intervals contain the truth in {share:.1%} of {len(found.ranks)} simulations; {uniform} "
         f"(p = {least:.3f} over {len(found.names)} parameters{doubt})"
