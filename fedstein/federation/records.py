@@ -32,7 +32,7 @@ class RoundRecord(Mapping[str, Any]):
         bytes_up: Array bytes from clients to the server.
         row_gradients: Rows x particles differentiated to ``train``, for the ``site`` and for the ``report``.
         seconds: How long the round took.
-        speculated: The clients that trained before the draw; None where none did.
+        speculated: The clients that trained before the draw; None if none did.
         forgotten: The client that was forgotten in this round, in a run that forgets; such a round has no faults.
         stopped: Why the run ended with this round although more were planned; None for every other round.
     """

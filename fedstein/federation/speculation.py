@@ -45,7 +45,7 @@ def remember_indicators(memory: Memory, candidates: Sequence[int], values: Seque
     Args:
         memory: The memory of the run before this round.
         candidates: The clients that were asked.
-        values: Their indicators; None where no report counts.
+        values: Their indicators; None if no report counts.
 
     Returns:
         The last indicator of every client that was ever asked, by its id.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedstein.console import counted
 from fedstein.errors import InputError
 from fedstein.federation.engine import Engine
 from fedstein.federation.round_context import RunState
@@ -35,9 +36,11 @@ from fedstein.inference.natural import (
 from fedstein.inference.reweighting import (
     COUNT,
     FEW,
+    MANY,
     NODES,
     Proposal,
     needs_better_sites,
+    needs_more_draws,
     propose,
     refine_nodes,
     weigh_proposal,
@@ -183,7 +186,7 @@ def run_passes(
     def on_pass(record: PassRecord) -> None:
         nonlocal count
         count += 1
-        say(f"pass {count}: {len(record.asked)} clients asked, {record.to_go:.2g} posterior sds to go")
+        say(f"pass {count}: {counted(len(record.asked), 'client')} asked, {record.to_go:.2g} posterior sds to go")
 
     refined = refine_sites(
         clients.model,
@@ -239,9 +242,8 @@ def check_sites(
     nodes, node_rows, can = None, 0, can_have_nodes(clients.model)
     best = weighted_from(None, COUNT if many and not can else FEW)
     if many and can:
-        if not needs_better_sites(
-            best
-        ):  # few draws detect clearly poor sites; sites that seem good are judged by many draws
+        # few draws detect clearly poor sites; sites that seem good are judged by many draws
+        if not needs_better_sites(best):
             best = weighted_from(None, COUNT)
         if needs_better_sites(best):
             refined = refine_nodes(
@@ -255,10 +257,12 @@ def check_sites(
             node_rows = (
                 len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
             )
-            plain, best = best, weighted_from(refined.sites, COUNT)
-            if best.k > RELIABLE or best.ess < plain.ess / len(plain.draws) * COUNT:  # they were not better
+            plain, best = best, weighted_from(refined.sites, MANY)
+            if best.k > RELIABLE or best.share < plain.share:  # they were not better
                 other = plain if len(plain.draws) == COUNT else weighted_from(None, COUNT)
-                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
+                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.share))
+    if many and len(best.draws) < MANY and needs_more_draws(clients.model, best):
+        best = weighted_from(None, MANY)
     document = {
         "draws": len(best.draws),
         "k": best.k,
