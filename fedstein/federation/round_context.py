@@ -1,4 +1,4 @@
-"""What the rounds of a run have in common, and the state that one round hands to the next."""
+"""The context that the rounds of a run share, and the state that one round hands to the next."""
 
 from __future__ import annotations
 
