@@ -38,6 +38,9 @@ STEPS = 40
 SETTLED = 1e-3  # posterior sds
 FULL_STEPS = 2  # before steps are damped
 DAMPING = 0.7
+CAREFUL_STEPS, CAREFUL_STEP, SHORTEST, GROWTH = 200, 0.4, 0.02, 1.3  # where the steps above do not settle
+LOST = 50.0  # posterior sds; so far from a fixed point there is none
+SMALLEST = 1e-9  # a variance that makes a matrix invertible
 RELEASED = ("gradients", "points", "moments", "visits")
 
 
@@ -123,6 +126,14 @@ def expand_at(observed: Observed, family: Family, beta: np.ndarray) -> tuple[np.
     return shrink.T @ (r + curvature @ beta), 0.5 * (precision + precision.T)
 
 
+def misfit(observed: Observed, family: Family, beta: np.ndarray) -> float:
+    """Minus twice the log-density of the observation at coefficients beta, up to a constant."""
+    curvature = sum((group.rows.information(family, beta) for group in observed.groups), np.zeros((len(beta),) * 2))
+    covariance = curvature + max(observed.variance, SMALLEST) * np.eye(len(beta))
+    away = observed.score(family, beta[None, :])[0]
+    return float(away @ np.linalg.solve(covariance, away) + np.linalg.slogdet(covariance)[1])
+
+
 def noisy_posterior(
     model: Model, family: Family, accepted: Mapping[int, Own], scales: Scales, start: np.ndarray
 ) -> tuple[GaussianSite, SiteGaussian]:
@@ -146,18 +157,46 @@ def posterior_of(
     model: Model, family: Family, observed: Observed | None, start: np.ndarray
 ) -> tuple[GaussianSite, SiteGaussian]:
     """``noisy_posterior`` of what was observed; None before the first release."""
-    width = model.widths[0]
     site = no_site(model.dim)
     if observed is None:
         return site, grid_gaussian(model, *site)
-    mean = np.asarray(start, np.float64).copy()
-    found = grid_gaussian(model, *site)
+    first = np.asarray(start, np.float64)
+    mean = first.copy()
     for step in range(STEPS):
-        eta, precision = expand_at(observed, family, mean[:width])
-        site.eta[:width], site.precision[:width, :width] = eta, precision
-        found = grid_gaussian(model, *site)
+        site, found = _expanded(model, family, observed, mean)
         move = found.mean - mean
         if np.max(np.abs(move) / found.sd) < SETTLED:
-            break
+            return site, found
         mean += move if step < FULL_STEPS else DAMPING * move
-    return site, found
+    return _careful(model, family, observed, first)
+
+
+def _expanded(model: Model, family: Family, observed: Observed, mean: np.ndarray) -> tuple[GaussianSite, SiteGaussian]:
+    """The site expanded at a mean, and the moments of the prior times this site."""
+    width, site = model.widths[0], no_site(model.dim)
+    site.eta[:width], site.precision[:width, :width] = expand_at(observed, family, mean[:width])
+    return site, grid_gaussian(model, *site)
+
+
+def _careful(model: Model, family: Family, observed: Observed, mean: np.ndarray) -> tuple[GaussianSite, SiteGaussian]:
+    """Repeat the expansion in short steps, where long ones turn back and forth: with few rows, or separable ones.
+
+    Steps are at most a posterior sd. They are halved where the direction turns, and grow where it does not. If no mean
+    reproduces itself, as with almost no noise and synthetic rows that cannot have given the observation, the mean under
+    which the observation is most likely is taken.
+    """
+    width, share, last, least = model.widths[0], CAREFUL_STEP, np.zeros_like(mean), np.inf
+    best = _expanded(model, family, observed, mean)
+    for _ in range(CAREFUL_STEPS):
+        site, found = _expanded(model, family, observed, mean)
+        move = found.mean - mean
+        far = float(np.max(np.abs(move) / found.sd))
+        if far < SETTLED:
+            return site, found
+        if (now := misfit(observed, family, mean[:width])) < least:
+            least, best = now, (site, found)
+        if far > LOST:
+            break
+        share = max(share / 2, SHORTEST) if move @ last < 0 else min(share * GROWTH, DAMPING)
+        mean, last = mean + min(share, 1 / far) * move, move
+    return best

@@ -18,7 +18,10 @@ from fedstein.inference.noisy_sites import Scales, noisy_posterior
 from fedstein.inference.sampling import Sampler, sample_posterior
 from fedstein.models import blr
 from fedstein.privacy import mechanism
+from fedstein.privacy.accounting import plan_of
+from fedstein.privacy.guard import Guard
 from fedstein.privacy.ledger import BudgetSpent
+from fedstein.privacy.noise import seed_secret
 from fedstein.privacy.settings import PrivacySettings
 from fedstein.runs import runner
 from fedstein.runs.audit import audit
@@ -195,3 +198,28 @@ def test_moments_on_a_grid_agree_with_nuts() -> None:
     drawn = sample_posterior(model, eta, precision, sampler=Sampler(draws=1000), seed=1)
     np.testing.assert_array_less(np.abs(found.mean - drawn.mean) / drawn.sd, 0.08)
     np.testing.assert_allclose(found.sd, drawn.sd, rtol=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [100.0, 3.0])
+def test_few_separable_rows_have_one_posterior_wherever_the_search_starts(epsilon: float) -> None:
+    """Long steps turn back and forth on these rows, or run away; the accuracy was .37 with almost no noise."""
+    data = load_dataset({"data": {"name": "breast_cancer"}})
+    x = np.concatenate([data.train_x, np.ones((len(data.train_x), 1))], axis=1).astype(float)
+    settings = PrivacySettings(kind="record", epsilon=epsilon, visits=1)
+    model, family = blr(data.train_x.shape[1]), mechanism.family_of(blr(30), settings)
+    plan, clip = plan_of(settings), settings.bound(31)
+    bounds = mechanism.sensitivities(family, clip)
+    scales = Scales(plan.gradient * bounds["gradient"], plan.moments * bounds["moments"])
+    guard, accepted = Guard(settings, seed_secret(0)), {}
+    for client, rows in enumerate(np.array_split(np.random.default_rng(0).permutation(len(x)), 3)):
+        exact = mechanism.clipped_sums(family, np.zeros(31), x[rows], data.train_y[rows], clip)
+        noisy = guard.release(client, 0, exact, bounds)
+        released = {"gradients": noisy["gradient"][None], "points": np.zeros((1, 31)), "visits": 1}
+        accepted[client] = {**released, "moments": packed(noisy["moments"])}
+    first = noisy_posterior(model, family, accepted, scales, np.zeros(32))[1]
+    test = np.concatenate([data.test_x, np.ones((len(data.test_x), 1))], axis=1)
+    assert np.mean((test @ first.mean[:-1] > 0) == (data.test_y > 0)) > 0.93
+    if epsilon < 100:  # with almost no noise no mean reproduces itself, and the closest is taken
+        again = noisy_posterior(model, family, accepted, scales, first.mean + 0.5 * first.sd)[1]
+        assert np.max(np.abs(again.mean - first.mean) / first.sd) < 0.05
