@@ -182,7 +182,7 @@ def test_rounding_what_a_client_starts_from_stays_out_of_the_servers_points():
     moved = channel.without_rounding(0, update)
     level = np.abs(move).max(axis=0).max() / 7
     assert np.abs(np.asarray(moved["particles"] - particles) - move).max() < 1.1 * level
-    np.testing.assert_array_equal(channel.heard({"particles": particles, "eta": 1})["particles"], received)
+    np.testing.assert_array_equal(channel.as_decoded({"particles": particles, "eta": 1})["particles"], received)
     assert channel.without_rounding(1, update) is update, "nothing was assigned to this client"
 
 
