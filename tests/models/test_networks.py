@@ -272,6 +272,7 @@ def test_what_is_no_network_of_rows_is_refused(sentence: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.user_programs
 def test_a_convolutional_network_costs_little_more_than_one_written_by_hand() -> None:
     """CPU time of a score on 28 x 28 images; it must stay below 3 times that of a batched implementation."""
     from flax import linen
