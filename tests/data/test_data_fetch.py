@@ -151,7 +151,7 @@ def test_not_fetched_says_what_to_run(cache: Path) -> None:
 
 def test_unknown_set_cannot_be_fetched(cache: Path) -> None:
     with pytest.raises(
-        InputError, match="mnist-full, fashion, protein, heart, contraception, exam to fetch, got 'digits'"
+        InputError, match="mnist-full, fashion, protein, heart, contraception, exam to download, got 'digits'"
     ):
         fetch.get("digits")
 
