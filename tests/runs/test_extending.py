@@ -84,6 +84,7 @@ def test_report_finds_runs_at_any_depth_and_leaves_out_what_has_not_begun(run, t
 
 
 @pytest.mark.slow
+@pytest.mark.user_programs
 def test_a_series_begins_the_runs_that_have_not_begun(run, make, tmp_path):
     place = tmp_path / "series"
     run(tmp_path / "whole", "rounds=3", "seed=1")
@@ -96,6 +97,7 @@ def test_a_series_begins_the_runs_that_have_not_begun(run, make, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.user_programs
 def test_a_folder_of_several_runs_goes_on_with_more_rounds(run, tmp_path):
     run(tmp_path / "all" / "seed0", "rounds=2")
     run(tmp_path / "whole", "rounds=3")
