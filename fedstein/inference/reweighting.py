@@ -32,6 +32,7 @@ COUNT = 4000  # draws to quote from
 MANY = 16_000  # the same where the standard deviations of fewer draws are too uncertain
 FEW = 400  # draws that only check
 SCALE_TEMPERATURE = 1.3
+SCALE_TEMPERATURE_AT_NODES = 2.0  # where the weights have shown that the tails of h matter
 NODES = (-3.0, -1.5, 0.0, 1.5, 3.0)  # sds of h from its mean
 UNCERTAIN = 0.04  # the relative Monte Carlo standard error of an sd from which more draws are needed
 POOR_K, POOR_SHARE = 0.5, 0.4  # weights with a larger k, or a smaller share of effective draws, are poor
@@ -93,10 +94,11 @@ def propose(
         theta = points_of(model, request)
         with jax.enable_x64(True):
             return Proposal(theta, request, np.asarray(_log_target(model, total, theta)), tuple(found.problems))
+    temperature = SCALE_TEMPERATURE if sites is None else SCALE_TEMPERATURE_AT_NODES
     sites, wider = sites or one_site(total), widening(model.dim)
     places = (np.arange(count) + uniforms(seed, 1, count, 1)[:, 0]) / count
     if has_scale(model):
-        grid = tabulate(model, sites).tempered(SCALE_TEMPERATURE)
+        grid = tabulate(model, sites).tempered(temperature)
         moved = np.asarray(scale_sites.draw_scales(grid, places), WIRE)[:, None].astype(np.float64)
         log_q = np.interp(moved[:, 0], grid.points, grid.log_density)
     else:

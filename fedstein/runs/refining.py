@@ -258,9 +258,9 @@ def check_sites(
                 len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
             )
             plain, best = best, weighted_from(refined.sites, MANY)
-            if best.k > RELIABLE or best.share < plain.share:  # they were not better
+            if best.k > RELIABLE or best.ess < plain.share * COUNT:  # they were not better
                 other = plain if len(plain.draws) == COUNT else weighted_from(None, COUNT)
-                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.share))
+                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
     if many and len(best.draws) < MANY and needs_more_draws(clients.model, best):
         best = weighted_from(None, MANY)
     document = {

@@ -356,7 +356,7 @@ def test_the_start_waits_for_everybody_or_says_who_is_there(fleet: Fleet, tmp_pa
     with pytest.raises(FedsteinError, match="2 of 3 clients have connected after 0 s"):
         fleet.run(raw, tmp_path / "run")
     fleet.grid.nodes.clear()
-    with pytest.raises(FedsteinError, match="no client is there"):
+    with pytest.raises(FedsteinError, match="no client has connected"):
         fleet.run({**raw, "engine": {**raw["engine"], "on_missing": "proceed"}}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -174,7 +174,7 @@ def test_a_node_answers_odd_requests_with_a_reason(tmp_path_factory, head, array
 
 
 def test_what_does_not_travel():
-    with pytest.raises(TypeError, match="do not travel"):
+    with pytest.raises(TypeError, match="cannot be sent"):
         to_raw(np.array(["text"]))
     with pytest.raises(InvalidMessage, match="not finite"):
         check_arrays({"a": np.array([math.nan])}, {"a": ((1,), "float64")})

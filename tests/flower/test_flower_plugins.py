@@ -99,7 +99,7 @@ def test_a_plugin_that_is_not_listed_is_refused(family: str, tmp_path: Path) -> 
 def test_a_run_says_which_plugin_its_nodes_do_not_have(fleet: Fleet, tmp_path: Path) -> None:
     path, more = PLUGINS["scheme"]
     raw = settings(BLR, **more, rounds=2, engine={**QUICK, "start_timeout": 0.5, "on_missing": "proceed"})
-    with pytest.raises(FedsteinError, match="no client is there"):
+    with pytest.raises(FedsteinError, match="no client has connected"):
         fleet.run(raw, tmp_path / "none")
     for node in (100, 102):
         fleet.grid.nodes[node]["plugins"] = " plugins.another , plugins.loss_scheme"
