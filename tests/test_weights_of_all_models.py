@@ -37,3 +37,19 @@ def test_weighted_draws_are_there_and_trusted(kind: str) -> None:
     assert weighted is not None
     assert weighted.ess > 2000
     assert weighted.k < 0.7
+
+
+@pytest.mark.slow
+def test_few_clients_with_intercepts_of_their_own_are_not_trusted() -> None:
+    """With four clients the scale of intercepts has a long tail: 4000 draws hid that an sd was a fifth too small."""
+    kind = "random_intercept_linear"
+    posterior = fedstein.fit(
+        kind,
+        clients(kind)[1::2],
+        rounds=8,
+        seed=1,
+        settings={"sites": {"expand": "variational"}},
+        algorithm__particles=8,
+    )
+    assert not posterior.trusted
+    assert "16000 draws" in posterior.problems[0]

@@ -34,7 +34,7 @@ FEW = 400  # draws that only check
 SCALE_TEMPERATURE = 1.3
 SCALE_TEMPERATURE_AT_NODES = 2.0  # where the weights have shown that the tails of h matter
 NODES = (-3.0, -1.5, 0.0, 1.5, 3.0)  # sds of h from its mean
-UNCERTAIN = 0.04  # the relative Monte Carlo standard error of an sd from which more draws are needed
+UNCERTAIN = 0.03  # the relative Monte Carlo standard error of an sd from which more draws are needed
 POOR_K, POOR_SHARE = 0.5, 0.4  # weights with a larger k, or a smaller share of effective draws, are poor
 
 AskNodes = Callable[[list[int], np.ndarray, np.ndarray], Mapping[int, list[tuple[GaussianSite, float]]]]

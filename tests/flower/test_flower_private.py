@@ -38,7 +38,8 @@ def test_both_engines_compute_the_same_from_the_same_secret(
     other = fleet.run(raw, tmp_path / "secret")
     assert (here / "posterior.safetensors").read_bytes() != (other / "posterior.safetensors").read_bytes()
     assert all(info["rows"] == -1 for info in json.loads((other / "clients.json").read_text()))
-    assert audit(tmp_path / "nodes" / "node-1")[0]["spent"]["epsilon"] > 2.98
+    least = 2.98 if "algorithm" in sections else 2.999  # PVI releases no moments, for which 1% of the budget is kept
+    assert audit(tmp_path / "nodes" / "node-1")[0]["spent"]["epsilon"] > least
 
     real = guard.label_of
     monkeypatch.setattr(guard, "label_of", lambda run, *rest: real("in process", *rest))

@@ -100,6 +100,7 @@ def test_when_everybody_reports_the_sites_come_a_third_of_the_way_to_the_likelih
     assert np.abs(before - score).max() > 1e-2 * np.abs(score).max()
 
 
+@pytest.mark.user_programs  # otherwise a site that was expanded at the same particles is renewed to the same bits
 def test_only_those_who_reported_are_renewed_and_the_sums_stay_theirs(miniature: Callable[..., Any]) -> None:
     settings = {"selection": {"pool": 2}, "sites": {"structure": "eigen"}}
     federation = miniature(**{**FEDERATION, "rounds": 8}, settings=settings)
@@ -110,8 +111,7 @@ def test_only_those_who_reported_are_renewed_and_the_sums_stay_theirs(miniature:
         state, record = protocol.run_round(context, state)
         for client, eta in before.items():
             moved = not np.array_equal(eta, state.sites.accepted[client]["eta"])
-            # a site that was expanded at these very particles may be renewed to itself
-            assert client in record["candidate_ids"] or not moved
+            assert moved == (client in record["candidate_ids"])
             if client not in record["selected"]:
                 seen += moved
                 np.testing.assert_array_equal(state.sites.accepted[client]["precision"], curved[client])
