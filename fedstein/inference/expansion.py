@@ -30,6 +30,7 @@ from jax import Array
 
 from fedstein.data.shard import Shard, whole
 from fedstein.errors import InputError
+from fedstein.inference.linear_algebra import eigh_each
 from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Glm, Model, cut
 from fedstein.models.chunks import sum_over_chunks
@@ -283,7 +284,7 @@ def _predictors(places: _Places, mean: Array, covariance: Array, x: Array) -> tu
     )
     if spread.shape[1] == 1:
         return middle, jnp.sqrt(jnp.maximum(spread, 0.0))
-    values, axes = jnp.linalg.eigh(spread)  # a root where the covariance is singular, too
+    values, axes = eigh_each(spread)  # a root where the covariance is singular, too
     return middle, axes * jnp.sqrt(jnp.maximum(values, 0.0))[:, None, :]
 
 

@@ -26,7 +26,7 @@ from fedstein.models.base import Model
 SIDE = {2: 61, 3: 27}  # points along an axis
 REACH, LOOK = 60.0, 241  # how far along an axis of z, and at how many places, the ends are looked for
 DEPTH = 14.0  # nats below the peak at which the grid ends
-BATCH = 64  # points at once
+MULTIPLE = 64  # the number of points is rounded up to a multiple of it, so that few programs are compiled
 
 
 class HyperGrid(NamedTuple):
@@ -107,14 +107,13 @@ def moments(model: Model, total: GaussianSite, grid: HyperGrid) -> tuple[np.ndar
     shares = grid.shares
     kept = np.flatnonzero(shares > 1e-9)
     shares = shares[kept] / shares[kept].sum()
-    missing = -len(kept) % BATCH
+    missing = -len(kept) % MULTIPLE
     points = np.concatenate([grid.points[kept], np.repeat(grid.points[kept][-1:], missing, axis=0)])
     with jax.enable_x64(True):
         ready = prepared(model, *total)
-        weights = np.concatenate([shares, np.zeros(missing)]).reshape(-1, BATCH)
-        batches = points.reshape(-1, BATCH, points.shape[1])
-        means, spread = _moments(model, ready, jnp.asarray(batches), jnp.asarray(weights))
-        means, spread = np.asarray(means).reshape(len(points), -1)[: len(kept)], np.asarray(spread)
+        weights = np.concatenate([shares, np.zeros(missing)])
+        means, spread = _moments(model, ready, jnp.asarray(points), jnp.asarray(weights))
+        means, spread = np.asarray(means)[: len(kept)], np.asarray(spread)
     mean = shares @ means
     return mean, spread + (means - mean).T @ (shares[:, None] * (means - mean))
 
@@ -147,7 +146,7 @@ def _heights_at(model: Model, ready: Prepared, points: np.ndarray) -> np.ndarray
 
 @partial(jax.jit, static_argnums=0)
 def _heights(model: Model, ready: Prepared, points: Array) -> Array:
-    return jax.lax.map(lambda point: log_density(model, ready, point), points, batch_size=BATCH)
+    return jax.lax.map(lambda point: log_density(model, ready, point), points)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -155,13 +154,10 @@ def _moments(model: Model, ready: Prepared, points: Array, shares: Array) -> tup
     """The conditional means, and the average of the conditional covariances."""
     given = parts_of(model).given
 
-    def one(moved: Array) -> tuple[Array, Array]:
+    def one(total: Array, entry: tuple[Array, Array]) -> tuple[Array, Array]:
+        moved, share = entry
         gauss = conditional(model, ready, moved)
-        return together(model, gauss.mean, moved), gauss.root
+        return total + share * gauss.root @ gauss.root.T, together(model, gauss.mean, moved)
 
-    def some(total: Array, entry: tuple[Array, Array]) -> tuple[Array, Array]:
-        means, roots = jax.vmap(one)(entry[0])
-        return total + jnp.einsum("n,nij,nkj->ik", entry[1], roots, roots), means
-
-    total, means = jax.lax.scan(some, jnp.zeros((len(given), len(given))), (points, shares))
+    total, means = jax.lax.scan(one, jnp.zeros((len(given), len(given))), (points, shares))
     return means, jnp.zeros((model.dim, model.dim)).at[np.ix_(given, given)].set(total)

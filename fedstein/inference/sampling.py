@@ -203,7 +203,7 @@ def _walk(
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _begin(model: Model, warmup: int, accept: float, depth: int, ready: Prepared, frame: Frame, keys: Array) -> Any:
-    return jax.vmap(lambda key: _kernel(model, warmup, accept, depth, ready, frame, key)[1])(keys)
+    return jax.lax.map(lambda key: _kernel(model, warmup, accept, depth, ready, frame, key)[1], keys)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -217,7 +217,7 @@ def _advance(
         state = kernel.sample(state, (), {})
         return state, (state.z, state.diverging, state.energy, state.accept_prob, state.num_steps)
 
-    return jax.vmap(lambda chain: jax.lax.scan(one, chain, None, length=BLOCK))(state)
+    return jax.lax.map(lambda chain: jax.lax.scan(one, chain, None, length=BLOCK), state)
 
 
 def _kernel(

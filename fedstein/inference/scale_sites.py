@@ -266,7 +266,7 @@ def _heights(model: Model, sites: ScaleSites, scales: Array) -> Array:
         site, height, place = _between(sites, scale)
         return height + _integral(model, site, scale) - _integral(model, site, place)
 
-    return jax.lax.map(one, scales, batch_size=16)
+    return jax.lax.map(one, scales)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -293,7 +293,7 @@ def _draw(model: Model, sites: ScaleSites, moved: Array, noise: Array) -> Array:
         offset = jax.scipy.linalg.solve_triangular(lower.T, standard)
         return together(model, mean + offset, moved)
 
-    return jax.lax.map(one, (moved, noise), batch_size=16)
+    return jax.lax.map(one, (moved, noise))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -306,7 +306,7 @@ def _log_density_given(model: Model, sites: ScaleSites, theta: Array, widening: 
         standard = lower.T @ (point[parts.given] - mean) / widening
         return jnp.sum(jnp.log(jnp.diag(lower))) - 0.5 * standard @ standard
 
-    return jax.lax.map(one, theta, batch_size=16)
+    return jax.lax.map(one, theta)
 
 
 @partial(jax.jit, static_argnums=0)

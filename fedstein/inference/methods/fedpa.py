@@ -24,6 +24,7 @@ import numpy as np
 from jax import Array
 from pydantic import Field
 
+from fedstein.inference.linear_algebra import solve
 from fedstein.inference.local_sgd import average_by_rows, sgd_step
 from fedstein.inference.methods.base import Accepted, Method, MethodKind, PointSettings, Training
 from fedstein.inference.methods.fedavg import fedavg
@@ -126,7 +127,7 @@ def shrunk_solve(samples: Array, right: Array, shrinkage: float) -> Array:
         return right
     centred = samples - jnp.mean(samples, axis=0)
     ratio = r * (count - 1) / (1 - r)
-    inner = jnp.linalg.solve(ratio * jnp.eye(count, dtype=samples.dtype) + centred @ centred.T, centred @ right)
+    inner = solve(ratio * jnp.eye(count, dtype=samples.dtype) + centred @ centred.T, centred @ right)
     return (right - centred.T @ inner) / r
 
 

@@ -17,6 +17,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
+from fedstein.inference.linear_algebra import log_abs_det
+
 
 def field(x: Array, particles: Array, scores: Array, bandwidth: Array | float) -> Array:
     """Compute phi at one point from its definition.
@@ -56,7 +58,8 @@ def _parts(x: Array, particles: Array, scores: Array, bandwidth: Array | float) 
 
 def log_stretch(gradient: Array, epsilon: Array | float) -> Array:
     """Compute log|det(I + eps * grad phi)| for gradients of shape (..., d, d)."""
-    return jnp.linalg.slogdet(jnp.eye(gradient.shape[-1], dtype=gradient.dtype) + epsilon * gradient)[1]
+    matrices = jnp.eye(gradient.shape[-1], dtype=gradient.dtype) + epsilon * gradient
+    return jnp.vectorize(log_abs_det, signature="(d,d)->()")(matrices)
 
 
 def decrease(log_before: Array, log_after: Array, stretch: Array) -> Array:
