@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
+import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,22 +33,47 @@ from fedstein.runs.jax_setup import release_programs
 # The processes that tests start, among them those of the digests and of the docs' commands, run the programs of users,
 # and so do tests that compare their own bits with those of other processes (``user_programs``).
 jax.config.update("jax_disable_most_optimizations", True)
+compiles_for_users = False
 
 SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
+LONG = re.compile("flower|digests")
 BEFORE = pytest.StashKey[float]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that were measured as slow, and put the longest first: real processes and the table of digests."""
+    """Mark the tests that were measured as slow, and let the longest run first."""
     slow = set(SLOW_TESTS.read_text().splitlines())
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and "flower" in item.nodeid:
             item.add_marker(pytest.mark.user_programs)
-    items.sort(
-        key=lambda item: not (item.get_closest_marker("slow") and ("flower" in item.nodeid or "digests" in item.nodeid))
-    )
+    items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Order tests so that several workers begin with the longest ones: real processes and the table of digests.
+
+    pytest-xdist gives each worker one stretch of the list. Tests with real processes mostly wait. If one worker had
+    all of them, the others would be idle at the end; if all workers had some, too few would use the processor.
+
+    Args:
+        items: The tests.
+        workers: The number of workers.
+
+    Returns:
+        The same tests. The long ones are at the beginning of the first two stretches.
+    """
+    long = [item for item in items if item.get_closest_marker("slow") and LONG.search(item.nodeid)]
+    chosen = set(long)
+    others = iter([item for item in items if item not in chosen])
+    players = min(2, workers)
+    found: list[pytest.Item] = []
+    for worker in range(workers):
+        stretch = long[worker::players] if worker < players else []
+        size = len(items) // workers + (worker < len(items) % workers)
+        found += [*stretch, *itertools.islice(others, max(0, size - len(stretch)))]
+    return [*found, *others]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,20 +83,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     Reports of ``--junitxml`` hold how much it took.
     """
     item.stash[BEFORE] = processor_seconds()
-    with user_programs() if item.get_closest_marker("user_programs") else contextlib.nullcontext():
-        return (yield)
+    compile_for_users(item.get_closest_marker("user_programs") is not None)
+    return (yield)
 
 
-@contextlib.contextmanager
-def user_programs() -> Iterator[None]:
-    """Compile as users do; compiled programs of other tests are forgotten, as JAX would use them again."""
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", True)
+def compile_for_users(wanted: bool) -> None:
+    """Choose how JAX compiles; programs that were compiled otherwise are forgotten, as JAX would use them again."""
+    global compiles_for_users
+    if wanted != compiles_for_users:
+        jax.config.update("jax_disable_most_optimizations", not wanted)
         jax.clear_caches()
+        compiles_for_users = wanted
 
 
 @pytest.hookimpl(wrapper=True)

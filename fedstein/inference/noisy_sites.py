@@ -134,9 +134,24 @@ def misfit(observed: Observed, family: Family, beta: np.ndarray) -> float:
     return float(away @ np.linalg.solve(covariance, away) + np.linalg.slogdet(covariance)[1])
 
 
+class NoisyPosterior(NamedTuple):
+    """The result of the search for the posterior's mean.
+
+    Attributes:
+        site: eta and precision, d and d x d: the sites' sum with the noise in it.
+        gaussian: The Gaussian with the mean and covariance of prior times sites.
+        to_go: How far the mean is from the point at which the sites were expanded, in posterior sds. The search has
+            settled if it is below ``SETTLED``.
+    """
+
+    site: GaussianSite
+    gaussian: SiteGaussian
+    to_go: float = 0.0
+
+
 def noisy_posterior(
     model: Model, family: Family, accepted: Mapping[int, Own], scales: Scales, start: np.ndarray
-) -> tuple[GaussianSite, SiteGaussian]:
+) -> NoisyPosterior:
     """The sites' sum with the noise in it, and the posterior's moments.
 
     Args:
@@ -147,26 +162,24 @@ def noisy_posterior(
         start: Where to begin, d.
 
     Returns:
-        eta and precision, d and d x d, and the Gaussian with the mean and covariance of prior times sites.
+        Both, and whether the search for the mean has settled.
     """
     inputs = model.widths[0] // family.predictors
     return posterior_of(model, family, observe(accepted, inputs, scales) if accepted else None, start)
 
 
-def posterior_of(
-    model: Model, family: Family, observed: Observed | None, start: np.ndarray
-) -> tuple[GaussianSite, SiteGaussian]:
+def posterior_of(model: Model, family: Family, observed: Observed | None, start: np.ndarray) -> NoisyPosterior:
     """``noisy_posterior`` of what was observed; None before the first release."""
     site = no_site(model.dim)
     if observed is None:
-        return site, grid_gaussian(model, *site)
+        return NoisyPosterior(site, grid_gaussian(model, *site))
     first = np.asarray(start, np.float64)
     mean = first.copy()
     for step in range(STEPS):
         site, found = _expanded(model, family, observed, mean)
         move = found.mean - mean
-        if np.max(np.abs(move) / found.sd) < SETTLED:
-            return site, found
+        if (to_go := float(np.max(np.abs(move) / found.sd))) < SETTLED:
+            return NoisyPosterior(site, found, to_go)
         mean += move if step < FULL_STEPS else DAMPING * move
     return _careful(model, family, observed, first)
 
@@ -178,7 +191,7 @@ def _expanded(model: Model, family: Family, observed: Observed, mean: np.ndarray
     return site, grid_gaussian(model, *site)
 
 
-def _careful(model: Model, family: Family, observed: Observed, mean: np.ndarray) -> tuple[GaussianSite, SiteGaussian]:
+def _careful(model: Model, family: Family, observed: Observed, mean: np.ndarray) -> NoisyPosterior:
     """Repeat the expansion in short steps, where long ones turn back and forth: with few rows, or separable ones.
 
     Steps are at most a posterior sd. They are halved where the direction turns, and grow where it does not. If no mean
@@ -186,15 +199,15 @@ def _careful(model: Model, family: Family, observed: Observed, mean: np.ndarray)
     which the observation is most likely is taken.
     """
     width, share, last, least = model.widths[0], CAREFUL_STEP, np.zeros_like(mean), np.inf
-    best = _expanded(model, family, observed, mean)
+    best = NoisyPosterior(*_expanded(model, family, observed, mean), np.inf)
     for _ in range(CAREFUL_STEPS):
         site, found = _expanded(model, family, observed, mean)
         move = found.mean - mean
         far = float(np.max(np.abs(move) / found.sd))
         if far < SETTLED:
-            return site, found
+            return NoisyPosterior(site, found, far)
         if (now := misfit(observed, family, mean[:width])) < least:
-            least, best = now, (site, found)
+            least, best = now, NoisyPosterior(site, found, far)
         if far > LOST:
             break
         share = max(share / 2, SHORTEST) if move @ last < 0 else min(share * GROWTH, DAMPING)

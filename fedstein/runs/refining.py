@@ -108,7 +108,8 @@ def refine_conclusion(
     if found.sums is None:
         return Refinement(found)
     if config.privacy.on:
-        return Refinement(found, None, {"refused": PRIVATE if config.model.kind == "linear" else NARROW})
+        reasons = [PRIVATE if config.model.kind == "linear" else NARROW, *([found.doubt] if found.doubt else [])]
+        return Refinement(found, None, {"refused": "; ".join(reasons)})
     if config.robust.kind != "none":
         return Refinement(found, None, {"refused": ROBUST})
     clients = Clients(config, engine, state)

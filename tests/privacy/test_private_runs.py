@@ -13,8 +13,9 @@ import fedstein
 from fedstein.cli.app import app
 from fedstein.errors import InputError
 from fedstein.inference.grid_moments import grid_gaussian
+from fedstein.inference.methods.private_sites import doubt_of
 from fedstein.inference.natural import packed
-from fedstein.inference.noisy_sites import Scales, noisy_posterior
+from fedstein.inference.noisy_sites import SETTLED, Scales, noisy_posterior
 from fedstein.inference.sampling import Sampler, sample_posterior
 from fedstein.models import blr
 from fedstein.privacy import mechanism
@@ -170,7 +171,7 @@ def test_without_noise_the_posterior_is_the_usual_one_and_with_noise_it_is_wider
     y = (random.random(4000) < 1 / (1 + np.exp(-x @ truth))).astype(int)
     model, family = blr(3), mechanism.family_of(blr(3), PrivacySettings(kind="record"))
     exact = {0: site_of(x, y, truth, np.zeros(4))}
-    _, found = noisy_posterior(model, family, exact, Scales(0.0, 0.0), np.zeros(5))
+    found = noisy_posterior(model, family, exact, Scales(0.0, 0.0), np.zeros(5)).gaussian
     p = 1 / (1 + np.exp(-x @ found.mean[:4]))
     information = (x * (p * (1 - p))[:, None]).T @ x
     np.testing.assert_allclose(found.sd[:4], np.sqrt(np.diag(np.linalg.inv(information))), rtol=0.05)
@@ -180,7 +181,7 @@ def test_without_noise_the_posterior_is_the_usual_one_and_with_noise_it_is_wider
     means, sds = [], []
     for _ in range(60):
         noisy = {0: site_of(x, y, truth, scale * random.standard_normal(4))}
-        _, each = noisy_posterior(model, family, noisy, Scales(scale, 0.0), np.zeros(5))
+        each = noisy_posterior(model, family, noisy, Scales(scale, 0.0), np.zeros(5)).gaussian
         means.append(each.mean[:4])
         sds.append(each.sd[:4])
     added = np.sqrt(np.mean(np.square(sds), axis=0) - found.sd[:4] ** 2)
@@ -217,9 +218,21 @@ def test_few_separable_rows_have_one_posterior_wherever_the_search_starts(epsilo
         noisy = guard.release(client, 0, exact, bounds)
         released = {"gradients": noisy["gradient"][None], "points": np.zeros((1, 31)), "visits": 1}
         accepted[client] = {**released, "moments": packed(noisy["moments"])}
-    first = noisy_posterior(model, family, accepted, scales, np.zeros(32))[1]
+    searched = noisy_posterior(model, family, accepted, scales, np.zeros(32))
+    first = searched.gaussian
+    assert (searched.to_go < SETTLED) == (epsilon < 100)
+    assert (doubt_of(searched.to_go) is None) == (epsilon < 100)
     test = np.concatenate([data.test_x, np.ones((len(data.test_x), 1))], axis=1)
     assert np.mean((test @ first.mean[:-1] > 0) == (data.test_y > 0)) > 0.93
     if epsilon < 100:  # with almost no noise no mean reproduces itself, and the closest is taken
-        again = noisy_posterior(model, family, accepted, scales, first.mean + 0.5 * first.sd)[1]
+        again = noisy_posterior(model, family, accepted, scales, first.mean + 0.5 * first.sd).gaussian
         assert np.max(np.abs(again.mean - first.mean) / first.sd) < 0.05
+
+
+def test_a_search_that_does_not_settle_is_said(tmp_path: Path) -> None:
+    """With almost no noise, synthetic rows cannot have given the releases, so no mean reproduces itself."""
+    folder = tmp_path / "run"
+    runner.start(prepared(privacy={"epsilon": 100.0, "visits": 1}), folder, silent)
+    posterior = fedstein.load(folder)
+    assert not posterior.trusted
+    assert any("did not settle" in problem for problem in posterior.problems)

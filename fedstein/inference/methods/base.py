@@ -38,6 +38,7 @@ class Conclusion(NamedTuple):
     refused: str | None = None  # why there is no Gaussian although the sites are full
     settled: Any = None  # the result of settling, if the particles settled
     sums: Any = None  # a ``GaussianSite``: the server's sums, if the sites are full
+    doubt: str | None = None  # why the sums are not those of a posterior, if they are not
 
 
 class Protection(NamedTuple):

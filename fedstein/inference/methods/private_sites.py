@@ -26,7 +26,7 @@ from fedstein.inference.methods.base import Accepted, Conclusion, Method, OnBloc
 from fedstein.inference.methods.dsvgd import particles_of
 from fedstein.inference.natural import GaussianSite, packed
 from fedstein.inference.noisy_linear import add_releases, linear_posterior
-from fedstein.inference.noisy_sites import RELEASED, Scales, noisy_posterior, posterior_of
+from fedstein.inference.noisy_sites import RELEASED, SETTLED, Scales, noisy_posterior, posterior_of
 from fedstein.inference.noisy_sums import add_linear, add_round, no_rounds, observe_sums
 from fedstein.inference.noisy_target import NoisyTarget
 from fedstein.inference.sites.base import NO_SUMS, Arrays, Cavity, Own, Site, State
@@ -94,8 +94,14 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         first = np.asarray(server["point"], np.float64)
         return as_state(*posterior_of(model, family, observe_sums(server, inputs, scales), first))
 
-    def as_state(sums: GaussianSite, found: SiteGaussian) -> Arrays:
-        return {"eta": sums.eta, "precision": sums.precision, "point": found.mean, "covariance": found.covariance}
+    def as_state(sums: GaussianSite, found: SiteGaussian, to_go: float = 0.0) -> Arrays:
+        return {
+            "eta": sums.eta,
+            "precision": sums.precision,
+            "point": found.mean,
+            "covariance": found.covariance,
+            "to_go": np.float64(to_go),
+        }
 
     def gaussian_of(server: Arrays) -> SiteGaussian:
         covariance = np.asarray(server["covariance"], np.float64)
@@ -172,7 +178,7 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
         settled = on_gaussian(server["particles"], gaussian_of(server), STEPS, on_block or ignore_progress)
         after = {**server, "particles": jnp.asarray(settled.particles)}
         found = GaussianSite(*(np.asarray(server[name], np.float64) for name in GaussianSite._fields))
-        return Conclusion(after, gaussian_of(server), None, settled, found)
+        return Conclusion(after, gaussian_of(server), None, settled, found, doubt_of(float(server["to_go"])))
 
     return Method(
         name="dsvgd",
@@ -195,4 +201,22 @@ def private_sites(model: Model, site: Site, settings: SvgdSettings, privacy: Pri
             None if family.extra or secure else partial(NoisyTarget, spec, family, scales),
             apply_sum if secure else None,
         ),
+    )
+
+
+def doubt_of(to_go: float) -> str | None:
+    """Say that the search for the posterior's mean did not settle.
+
+    Args:
+        to_go: How far the search was from settling, in posterior sds.
+
+    Returns:
+        A sentence; None if it settled.
+    """
+    if to_go < SETTLED:
+        return None
+    return (
+        f"the search for the mean of the private posterior did not settle ({to_go:.2g} posterior standard deviations "
+        "remained), so the mean under which the releases are most likely was taken; a larger privacy.epsilon, more "
+        "rows or fewer features help"
     )
