@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import settings
+from jax._src import compiler
 
 from fedstein import models
 from fedstein.federation import protocol
@@ -32,8 +33,20 @@ from fedstein.runs.jax_setup import release_programs
 # Most of the time of small tests is compilation. JAX's own tests turn most of LLVM's optimisations off in the same way.
 # The processes that tests start, among them those of the digests and of the docs' commands, run the programs of users,
 # and so do tests that compare their own bits with those of other processes (``user_programs``).
+# XLA's new emitters of fused loops take half of the time that then remains.
 jax.config.update("jax_disable_most_optimizations", True)
 compiles_for_users = False
+compile_options = compiler.get_compile_options
+
+
+def options_of_tests(*arguments: Any, **named: Any) -> Any:
+    found = compile_options(*arguments, **named)
+    if not compiles_for_users:
+        found.env_option_overrides = [*found.env_option_overrides, ("xla_cpu_use_fusion_emitters", False)]
+    return found
+
+
+compiler.get_compile_options = options_of_tests
 
 SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
 LONG = re.compile("flower|digests")
@@ -68,9 +81,12 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     chosen = set(long)
     others = iter([item for item in items if item not in chosen])
     players = min(2, workers)
+    stretches: list[list[pytest.Item]] = [[] for _ in range(players)]
+    for _, of_file in itertools.groupby(long, key=lambda item: item.path):  # tests of a file share their fixtures
+        min(stretches, key=len).extend(of_file)
     found: list[pytest.Item] = []
     for worker in range(workers):
-        stretch = long[worker::players] if worker < players else []
+        stretch = stretches[worker] if worker < players else []
         size = len(items) // workers + (worker < len(items) % workers)
         found += [*stretch, *itertools.islice(others, max(0, size - len(stretch)))]
     return [*found, *others]
