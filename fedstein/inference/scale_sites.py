@@ -25,6 +25,7 @@ import numpy as np
 from jax import Array
 
 from fedstein.errors import InputError
+from fedstein.inference import shared_axes
 from fedstein.inference.collapse import Sums, log_target, parts_of, prior_given, together
 from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Model, cut
@@ -100,26 +101,51 @@ def tabulate(model: Model, sites: ScaleSites) -> Grid:
     Raises:
         InputError: The density has no peak, or is not finite.
     """
+    points = np.linspace(-REACH, REACH, COARSE)
+    heights = heights_at(model, sites, points)
+    heights[~np.isfinite(heights)] = -np.inf
+    peak = int(np.argmax(heights))
+    near = np.flatnonzero(heights > heights[peak] - DEPTH)
+    if not np.isfinite(heights[peak]) or near[0] == 0 or near[-1] == COARSE - 1:
+        raise InputError(
+            "the prior and the sites have no finite moments: the density of the prior's scale does not fall "
+            "towards zero; let clients train first, or use a proper prior"
+        )
+    step = points[1] - points[0]
+    points = np.linspace(points[near[0]] - step, points[near[-1]] + step, FINE)
+    return _normalised(points, heights_at(model, sites, points))
+
+
+def heights_at(model: Model, sites: ScaleSites, scales: np.ndarray) -> np.ndarray:
+    """log p(h, D) at n values of h, up to a constant."""
+    with np.errstate(all="ignore"):  # far away nothing is finite; ``tabulate`` looks at that
+        if (found := with_shared_axes(model, sites, scales[:, None])) is not None:
+            return shared_axes.log_integrals(model, total_of(sites), scales[:, None], found)
     with jax.enable_x64(True):
-        points = np.linspace(-REACH, REACH, COARSE)
-        heights = np.array(_heights(model, _placed(sites), jnp.asarray(points)))
-        heights[~np.isfinite(heights)] = -np.inf
-        peak = int(np.argmax(heights))
-        near = np.flatnonzero(heights > heights[peak] - DEPTH)
-        if not np.isfinite(heights[peak]) or near[0] == 0 or near[-1] == COARSE - 1:
-            raise InputError(
-                "the prior and the sites have no finite moments: the density of the prior's scale does not fall "
-                "towards zero; let clients train first, or use a proper prior"
-            )
-        step = points[1] - points[0]
-        points = np.linspace(points[near[0]] - step, points[near[-1]] + step, FINE)
-        return _normalised(points, np.asarray(_heights(model, _placed(sites), jnp.asarray(points))))
+        return np.array(_heights(model, _placed(sites), jnp.asarray(scales)))
+
+
+def total_of(sites: ScaleSites) -> GaussianSite:
+    """The site of the first node, which is the only one if there is one site for every h."""
+    return GaussianSite(sites.eta[0], sites.precision[0])
+
+
+def with_shared_axes(model: Model, sites: ScaleSites, moved: np.ndarray) -> shared_axes.Conditionals | None:
+    """w given h by one decomposition for all h; None for sites at several scales, and for several precisions."""
+    return shared_axes.conditionals(model, total_of(sites), moved) if len(sites.nodes) == 1 else None
 
 
 def moments(model: Model, sites: ScaleSites, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     """Mean (d) and covariance (d x d) of theta."""
+    shares = grid.shares
+    if (found := with_shared_axes(model, sites, grid.points[:, None])) is not None:
+        means = shared_axes.joined(model, found.means, grid.points[:, None])
+        given = parts_of(model).given
+        spread = np.zeros((model.dim, model.dim))
+        spread[np.ix_(given, given)] = found.covariance(shares)
+        mean = shares @ means
+        return mean, spread + (means - mean).T @ (shares[:, None] * (means - mean))
     with jax.enable_x64(True):
-        shares = grid.shares
         kept = shares > 1e-12
         means, spread = _moments(model, _placed(sites), jnp.asarray(grid.points), jnp.asarray(shares * kept))
         means, spread = np.asarray(means), np.asarray(spread)
@@ -173,6 +199,9 @@ def draw_given(model: Model, sites: ScaleSites, moved: np.ndarray, noise: np.nda
 
 def log_density_given(model: Model, sites: ScaleSites, theta: np.ndarray, widening: float = 1.0) -> np.ndarray:
     """The log-density of w given h that ``draw_given`` draws from, at n x d points, up to a constant."""
+    parts = parts_of(model)
+    if (found := with_shared_axes(model, sites, theta[:, parts.moved])) is not None:
+        return found.log_densities(theta[:, parts.given], widening)
     with jax.enable_x64(True):
         return np.asarray(_log_density_given(model, _placed(sites), jnp.asarray(theta), jnp.asarray(widening)))
 

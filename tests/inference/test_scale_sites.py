@@ -139,8 +139,9 @@ def test_weighted_draws_of_nearly_separable_rows_agree_with_pooled_nuts() -> Non
         MODEL,
         lambda names, mean, covariance: {k: expand(MODEL, shards[k], mean, covariance) for k in names},
         {k: no_site(4) for k in shards},
-        passes=Passes(most=15),
+        passes=Passes(most=60),  # settled: before that, the last bits decide where the passes are
     )
+    assert found.settled
     total = GaussianSite(*(sum(parts) for parts in zip(*found.sites.values(), strict=True)))  # type: ignore[arg-type]
     theta, _ = nuts.sample(Pooled(MODEL, rows, y, 1.0), nuts.Sampler(draws=5000, warmup=1000), lambda share: None)
     theta = theta.reshape(-1, 4)
@@ -160,6 +161,6 @@ def test_weighted_draws_of_nearly_separable_rows_agree_with_pooled_nuts() -> Non
         total,
     )
     plain, better = weighted(None), weighted(nodes.sites)
-    assert better[0] < min(plain[0], 0.7)
-    assert better[1] < 0.15
-    assert better[2] < 0.15
+    assert better[0] < 0.7
+    assert better[1] < min(0.1, plain[1])
+    assert better[2] < min(0.1, plain[2])
