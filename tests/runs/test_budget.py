@@ -17,6 +17,7 @@ SETTINGS = [
     "partition.clients=6",
     "partition.rows_per_client=40",
     "selection.kind=random",
+    "sites.expand=mean",
     "rounds=12",
     "algorithm.particles=5",
     "engine.threads=1",
