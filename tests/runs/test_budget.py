@@ -53,8 +53,10 @@ CURVED = ("sites.kind=curvature", "sites.expand=mean")
 
 
 @pytest.mark.parametrize(
-    ("sites", "room"), [(CURVED, 15_000), (("sites.kind=particles",), 2_000)]
-)  # for one site and a bit
+    ("sites", "room"),  # for one site and a bit
+    [(CURVED, 15_000), (("sites.kind=particles",), 2_000)],
+    ids=["curvature-15000", "particles-2000"],
+)
 def test_a_run_with_hardly_any_memory_has_the_same_bits(
     sites: tuple[str, ...], room: int, covertype: Any, tmp_path: Path
 ):
