@@ -19,12 +19,13 @@ from fedstein.data.scaling import scaling_of
 from fedstein.errors import InputError
 from fedstein.federation import protocol
 from fedstein.files import folder_path
+from fedstein.inference.collapse import parts_of
 from fedstein.models import MODELS, Model, ModelTraits, check_model
 from fedstein.models.checks import DENSE
 from fedstein.models.input_shapes import flat_clients
 from fedstein.models.passed import check_kind_of_model
 from fedstein.posterior import Posterior, load
-from fedstein.progress import show_progress
+from fedstein.progress import in_notebook, pass_lines, show_progress
 from fedstein.runs import runner
 from fedstein.runs.build import conclude
 from fedstein.runs.callbacks import check_callbacks, check_on_round, notified
@@ -126,7 +127,10 @@ def fit(
     facts = Facts(dataset.task, dataset.classes, len(passed.rows), features=dataset.train_x.shape[1])
     if own is not None:
         check_model(own, dataset.train_x, dataset.train_y, thorough=own.dim <= DENSE)
-        facts = facts._replace(traits=ModelTraits(target=own.target, whole_shard=own.whole_shard), dim=own.dim)
+        facts = facts._replace(
+            traits=ModelTraits(target=own.target, whole_shard=own.whole_shard, moved=len(parts_of(own).moved)),
+            dim=own.dim,
+        )
     config, notes = resolve(with_barred(layers, passed.names) if barred_names(layers) else layers, facts)
     for note in notes:
         warnings.warn(note, stacklevel=2)
@@ -134,6 +138,7 @@ def fit(
         raise InputError("evaluate.where = 'clients' uses rows that each client holds out; leave test out")
     run = prepare_run(config, dataset, model=own)
     names = [client.name for client in run.engine.clients]
+    after = pass_lines(not progress or in_notebook())  # a notebook shows one bar and no lines
     with notified(callbacks, config.to_dict()) as told, show_progress(config.rounds, not progress, names) as shown:
 
         def report(record: Mapping[str, Any]) -> None:
@@ -142,9 +147,11 @@ def fit(
                     each(record)
 
         if out is None:
-            posterior, summary = play_in_memory(run, report)
+            posterior, summary = play_in_memory(run, report, after)
         else:
-            summary = runner.start(run, Path(out), report, lambda folder: write_rows(folder.path, dataset))
+            summary = runner.start(
+                run, Path(out), report, lambda folder: write_rows(folder.path, dataset), on_pass=after
+            )
             posterior = load(out, model=own)
         told.finish(summary)
     refused = (summary.get("gaussian") or {}).get("refused")
@@ -194,6 +201,7 @@ def resume(
         for change in changes:
             warnings.warn(f"{change}: the result may differ in the last bits", stacklevel=3)
 
+    after = pass_lines(not progress or in_notebook())
     with (
         notified(callbacks, config.to_dict()) as told,
         show_progress(config.rounds, not progress, folder.client_names()) as shown,
@@ -204,16 +212,19 @@ def resume(
                 if each is not None:
                     each(record)
 
-        told.finish(runner.resume(folder, config, note, report, prepare))
+        told.finish(runner.resume(folder, config, note, report, prepare, on_pass=after))
     return load(path, model=model)
 
 
-def play_in_memory(run: PreparedRun, on_round: OnRound) -> tuple[Posterior, dict[str, Any]]:
+def play_in_memory(
+    run: PreparedRun, on_round: OnRound, on_pass: runner.OnPass = runner.silent
+) -> tuple[Posterior, dict[str, Any]]:
     """Play all rounds without a folder.
 
     Args:
         run: The run.
         on_round: Is called with the record of every round.
+        on_pass: Gets a line for each pass after the last round.
 
     Returns:
         The posterior, and what ``summary.json`` would say.
@@ -229,7 +240,7 @@ def play_in_memory(run: PreparedRun, on_round: OnRound) -> tuple[Posterior, dict
         if record.stopped:
             break
     method = context.method
-    end_of_run = refine_conclusion(config, engine, last, conclude(method, last.server))
+    end_of_run = refine_conclusion(config, engine, last, conclude(method, last.server), on_pass)
     found, refined = end_of_run.found, end_of_run.refined
     each, end = None, runner.FinalScores()
     if config.evaluate.where == "clients":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from fedstein.console import OnRound, progress_lines, scores, selected_clients, time_left
+from fedstein.console import OnRound, progress_lines, say, scores, selected_clients, time_left
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +39,29 @@ def show_progress(rounds: int, quiet: bool, names: Sequence[str] = ()) -> Iterat
         yield notebook_bar(rounds, names)
     else:
         yield progress_lines(rounds, names)
+
+
+def pass_lines(quiet: bool, every: float = 2.0) -> Callable[[str], None]:
+    """Make a function that prints what the passes after the rounds say, at most a line every few seconds.
+
+    Args:
+        quiet: Whether to print nothing.
+        every: The seconds between two lines about passes; other lines are always printed.
+
+    Returns:
+        The function.
+    """
+    said = -every
+
+    def line(text: str) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if quiet or (text.startswith("pass ") and now - said < every):
+            return
+        said = now
+        say(text)
+
+    return line
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 SMALL_RUN = (
     "partition.clients=4",
     "partition.rows_per_client=60",
@@ -12,3 +14,14 @@ SMALL_RUN = (
     "algorithm.batch_size=25",
     "engine.threads=1",
 )
+
+
+def without_passes(raw: dict[str, Any]) -> dict[str, Any]:
+    """A config whose sites stay those of the rounds, unless it says otherwise: passes after the rounds take long.
+
+    Sites of other kinds, and methods without sites, refuse the key.
+    """
+    sites, method = raw.get("sites", {}), raw.get("algorithm", {}).get("kind", "dsvgd")
+    if sites.get("kind", "curvature") != "curvature" or method != "dsvgd":
+        return raw
+    return {**raw, "sites": {"expand": "mean", **sites}}

@@ -26,7 +26,9 @@ def clients():
 
 def test_a_posterior_predicts_and_keeps_its_history(clients):
     seen = []
-    posterior = fedstein.fit("blr", clients, test=clients[1], rounds=60, selection__kind="hip", on_round=seen.append)
+    posterior = fedstein.fit(
+        "blr", clients, test=clients[1], rounds=60, selection__kind="hip", sites__expand="mean", on_round=seen.append
+    )
     assert posterior.particles.shape == (20, 4)
     assert [record["round"] for record in posterior.rounds] == list(range(1, 61))
     assert seen == posterior.rounds
@@ -38,13 +40,16 @@ def test_a_posterior_predicts_and_keeps_its_history(clients):
 
 
 def test_without_test_rows_there_are_no_metrics(clients):
-    posterior = fedstein.fit("blr", clients, rounds=1)
+    posterior = fedstein.fit("blr", clients, rounds=1, sites__expand="mean")
     assert posterior.rounds[0]["accuracy"] is None
 
 
 def test_settings_nested_and_flat_are_the_same(clients):
-    flat = fedstein.fit("blr", clients, rounds=2, algorithm__particles=5, selection__kind="random")
-    nested = {"rounds": 2, "algorithm": {"particles": 5}, "selection": {"kind": "random"}}
+    flat = fedstein.fit(
+        "blr", clients, rounds=2, algorithm__particles=5, selection__kind="random", sites__expand="mean"
+    )
+    sections = {"algorithm": {"particles": 5}, "selection": {"kind": "random"}, "sites": {"expand": "mean"}}
+    nested = {"rounds": 2, **sections}
     assert np.array_equal(fedstein.fit("blr", clients, settings=nested).particles, flat.particles)
 
 
@@ -101,7 +106,9 @@ def test_padding_reaches_no_gradient():
         task="regression",
     )
     x = np.linspace(1.5, 3.0, 29, dtype=np.float32)[:, None]  # 29 rows are padded to 32
-    posterior = fedstein.fit(model, [(x, 2 * np.log(x[:, 0]))], rounds=30, algorithm__step_size=0.05)
+    posterior = fedstein.fit(
+        model, [(x, 2 * np.log(x[:, 0]))], rounds=30, algorithm__step_size=0.05, sites__expand="mean"
+    )
     assert np.isfinite(posterior.particles).all()
     assert posterior.particles.mean() == pytest.approx(2.0, abs=0.3)
 
@@ -143,9 +150,14 @@ def test_wrong_settings_are_the_configs_errors(clients):
     with pytest.raises(fedstein.InputError, match=r"selection\.pool is not used"):
         fedstein.fit("blr", clients, rounds=1, selection__kind="random", selection__pool=2)
     with pytest.warns(UserWarning, match="selection.pool is not used"):
-        fedstein.fit("blr", clients, settings={"rounds": 1, "selection": {"pool": 2}}, selection__kind="random")
+        fedstein.fit(
+            "blr",
+            clients,
+            settings={"rounds": 1, "selection": {"pool": 2}, "sites": {"expand": "mean"}},
+            selection__kind="random",
+        )
     with pytest.raises(fedstein.InputError, match="rows x 2"):
-        fedstein.fit("blr", clients, rounds=1).predict(np.zeros((3, 5), np.float32))
+        fedstein.fit("blr", clients, rounds=1, sites__expand="mean").predict(np.zeros((3, 5), np.float32))
 
 
 def test_importing_touches_neither_jax_nor_its_flags():
@@ -160,7 +172,13 @@ def test_importing_touches_neither_jax_nor_its_flags():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-CURVED = {"sites__kind": "curvature", "algorithm__particles": 6, "algorithm__local_steps": 5, "rounds": 12}
+CURVED = {
+    "sites__kind": "curvature",
+    "sites__expand": "mean",
+    "algorithm__particles": 6,
+    "algorithm__local_steps": 5,
+    "rounds": 12,
+}
 
 
 @pytest.mark.parametrize(
@@ -233,7 +251,8 @@ def test_a_model_of_ones_own_gets_curvature_that_suits_its_size(dim, structure):
 def test_a_model_of_ones_own_works_with_the_references_without_a_warning(clients, kind):
     y = [(x, x[:, 0] - x[:, 1]) for x, _ in clients]
     wide = [(np.pad(x, ((0, 0), (0, 1))), targets) for x, targets in y]
-    posterior = fedstein.fit(own_model(), wide, rounds=2, algorithm__kind=kind, algorithm__local_steps=2)
+    more = {"sites__expand": "mean"} if kind == "dsvgd" else {}
+    posterior = fedstein.fit(own_model(), wide, rounds=2, algorithm__kind=kind, algorithm__local_steps=2, **more)
     assert np.isfinite(posterior.particles).all()
     with pytest.raises(fedstein.InputError, match="did you mean 'fedavg'"):
         fedstein.fit(own_model(), wide, algorithm__kind="fedvag")

@@ -26,7 +26,7 @@ FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "site": ["north", "sou
 
 
 def fit(clients: Any, **options: Any) -> Any:
-    return fedstein.fit("blr", clients, rounds=1, **options)
+    return fedstein.fit("blr", clients, rounds=1, sites__expand="mean", **options)
 
 
 def fit_of(model: Any) -> Any:
@@ -146,7 +146,9 @@ def test_an_estimator_refuses_it_as_scikit_learn_does(options: dict[str, Any], c
 
 
 def test_a_client_is_barred_by_its_name() -> None:
-    posterior = fedstein.fit("blr", FRAME, client="site", target="y", rounds=2, selection__barred=["north"])
+    posterior = fedstein.fit(
+        "blr", FRAME, client="site", target="y", rounds=2, selection__barred=["north"], sites__expand="mean"
+    )
     assert [record["selected"] for record in posterior.rounds] == [[1], [1]]
 
 

@@ -56,6 +56,7 @@ def linear_clients(seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def fit_linear(**more: Any) -> Posterior:
     settings = {"rounds": 4, "algorithm__particles": 8, "selection__kind": "round_robin", "sites__structure": "full"}
+    settings["sites__expand"] = "mean"
     return fedstein.fit(LINEAR, linear_clients(), **{**settings, **more})
 
 
@@ -80,7 +81,7 @@ def command(*words: Any) -> int:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("runs") / "blr")
+    return run(tmp_path_factory.mktemp("runs") / "blr", sites={"expand": "mean"})
 
 
 @pytest.fixture

@@ -21,7 +21,13 @@ from fedstein.evaluation.entropy import class_entropy, gaussian_entropy
 from fedstein.inference.summary import COLUMNS
 from fedstein.models import MODELS, custom
 
-SMALL = {"rounds": 4, "algorithm__particles": 5, "algorithm__local_steps": 3, "selection__kind": "round_robin"}
+SMALL = {
+    "rounds": 4,
+    "algorithm__particles": 5,
+    "algorithm__local_steps": 3,
+    "selection__kind": "round_robin",
+    "sites__expand": "mean",  # these tests are not about the passes after the rounds, which take long
+}
 
 
 def frames():
@@ -285,7 +291,7 @@ def test_doubts_and_weighted_draws_are_saved_too(tmp_path):
     doubtful = fedstein.fit(plane(), numbers(), **{**SMALL, "rounds": 1})
     assert "never trained" in doubtful.doubts[0]
     assert fedstein.load(doubtful.save(tmp_path / "one"), model=plane()).doubts == doubtful.doubts
-    refined = fedstein.fit(plane(), numbers(), sites__expand="variational", **{**SMALL, "rounds": 1})
+    refined = fedstein.fit(plane(), numbers(), **{**SMALL, "rounds": 1, "sites__expand": "variational"})
     again = fedstein.load(refined.save(tmp_path / "two"), model=plane())
     assert again.doubts == refined.doubts
     np.testing.assert_array_equal(again.draws(100), refined.draws(100))

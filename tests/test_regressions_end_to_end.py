@@ -57,7 +57,9 @@ def test_linear_finds_the_coefficients() -> None:
     for _ in range(4):
         x = draw.normal(size=(80, 4)).astype(np.float32)
         clients.append((x, (x @ true[:4] + true[4] + 0.5 * draw.normal(size=80)).astype(np.float32)))
-    posterior = fedstein.fit("linear", clients, standardise=False, rounds=16, algorithm__particles=10)
+    posterior = fedstein.fit(
+        "linear", clients, standardise=False, rounds=16, algorithm__particles=10, sites__expand="mean"
+    )
     x, y = together(clients)
     expected, sd = np.linalg.lstsq(x, y, rcond=None)[0], 0.5 * np.sqrt(np.diag(np.linalg.inv(x.T @ x)))
     assert posterior.gaussian is not None
@@ -68,7 +70,7 @@ def test_linear_finds_the_coefficients() -> None:
 
 def test_poisson_finds_the_rates_and_is_judged_by_its_own_probabilities() -> None:
     clients, test = counted(), counted(4)[3]
-    settings = {"rounds": 15, "algorithm__particles": 8, "sites__settle": False}
+    settings = {"rounds": 15, "algorithm__particles": 8, "sites__settle": False, "sites__expand": "mean"}
     posterior = fedstein.fit("poisson", clients, test=test, standardise=False, **settings)
     x, y = together(clients)
     best = most_likely(x, y)
@@ -101,7 +103,13 @@ def test_a_likelihood_of_counts_from_jax_has_the_right_width() -> None:
         normalised=True,
     )
     posterior = fedstein.fit(
-        model, clients, rounds=12, algorithm__particles=8, sites__structure="full", algorithm__step_size=0.05
+        model,
+        clients,
+        rounds=12,
+        algorithm__particles=8,
+        sites__structure="full",
+        algorithm__step_size=0.05,
+        sites__expand="mean",
     )
     x, y = together(clients)
     best = most_likely(x, y)
@@ -119,7 +127,9 @@ def test_softmax_is_as_good_as_scikit_learn() -> None:
     x = (raw[:, ::4] / 16).astype(np.float32)
     train, test = slice(0, 1200), slice(1200, 1797)
     clients = [(x[k:1200:3], y[k:1200:3]) for k in range(3)]
-    posterior = fedstein.fit("softmax", clients, standardise=False, rounds=12, algorithm__particles=10)
+    posterior = fedstein.fit(
+        "softmax", clients, standardise=False, rounds=12, algorithm__particles=10, sites__expand="mean"
+    )
     other = LogisticRegression(max_iter=1000).fit(x[train], y[train]).predict_proba(x[test])
     ours, theirs = (
         ((p.argmax(axis=1) == y[test]).mean(), -np.log(p[np.arange(len(p)), y[test]]).mean())
@@ -145,7 +155,13 @@ def test_random_intercepts_tell_large_from_small_differences_between_clients() -
         clients = spread_clients(tau)
         test = (clients[0][0][:20], clients[0][1][:20])
         posterior = fedstein.fit(
-            "random_intercept_logistic", clients, test=test, standardise=False, rounds=24, algorithm__particles=8
+            "random_intercept_logistic",
+            clients,
+            test=test,
+            standardise=False,
+            rounds=24,
+            algorithm__particles=8,
+            sites__expand="mean",
         )
         assert np.isfinite(posterior.particles).all()
         assert all(np.isfinite(record["nll"]) for record in posterior.rounds)

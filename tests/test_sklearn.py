@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fedstein.models import custom
 from fedstein.sklearn import FederatedClassifier, FederatedRegressor
 
-QUICK = {"rounds": 6, "particles": 6, "settings": {"algorithm": {"local_steps": 5}}}
+QUICK = {"rounds": 6, "particles": 6, "settings": {"algorithm": {"local_steps": 5}, "sites": {"expand": "mean"}}}
 # The checks ask for some fifty fits of other sizes; one client's method without sites compiles fastest.
 TINY = {"rounds": 2, "particles": 4, "settings": {"algorithm": {"kind": "pooled_svgd", "local_steps": 10}}}
 EXPECTED_FAILURES: dict[str, str] = {}  # check -> reason; none is needed

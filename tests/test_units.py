@@ -17,7 +17,7 @@ from fedstein.models import MODELS, custom
 from fedstein.models.units import in_own_units
 
 Clients = list[tuple[np.ndarray, np.ndarray]]
-QUICK = {"rounds": 6, "algorithm__particles": 8}
+QUICK = {"rounds": 6, "algorithm__particles": 8, "sites__expand": "mean"}
 
 
 def linear_clients(seed: int = 0) -> Clients:
@@ -107,12 +107,12 @@ def test_models_of_ones_own_and_counts_are_not_scaled() -> None:
         task="regression",
     )
     small = [(x[:, :3] / 1000, y / 1000) for x, y in linear_clients()]
-    assert fedstein.fit(model, small, rounds=1).scaling is None
-    scaled = fedstein.fit(model, small, rounds=1, standardise=True)
+    assert fedstein.fit(model, small, rounds=1, sites__expand="mean").scaling is None
+    scaled = fedstein.fit(model, small, rounds=1, standardise=True, sites__expand="mean")
     with pytest.raises(InputError, match="cannot be given in the units of the rows"):
         scaled.draws(using="particles", units="own")
     counts = [(x, np.round(np.abs(x[:, 0]))) for x, _ in linear_clients()]
-    posterior = fedstein.fit("poisson", counts, rounds=1, algorithm__particles=4)
+    posterior = fedstein.fit("poisson", counts, rounds=1, algorithm__particles=4, sites__expand="mean")
     assert posterior.scaling is not None
     assert (posterior.scaling.target_mean, posterior.scaling.target_scale) == (0.0, 1.0)
     assert posterior.scaling.scale[1] > 10
@@ -128,7 +128,7 @@ def test_a_column_times_a_million_changes_nothing() -> None:
         x[:, 3] *= factor
         x = x.astype(np.float32)
         clients = [(x[k:455:4], y[k:455:4]) for k in range(4)]
-        posterior = fedstein.fit("blr", clients, test=(x[455:], y[455:]), rounds=12)
+        posterior = fedstein.fit("blr", clients, test=(x[455:], y[455:]), rounds=12, sites__expand="mean")
         found.append(posterior.rounds[-1])
     assert found[0]["accuracy"] > 0.93
     assert found[0]["nll"] < 0.2

@@ -11,30 +11,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from fedstein.console import say
 from fedstein.progress import narrow_console
+from fedstein.progress import pass_lines as pass_lines
 from fedstein.progress import show_progress as show_progress
-
-
-def pass_lines(quiet: bool, every: float = 2.0) -> Callable[[str], None]:
-    """Make a function that prints what the passes after the rounds say, at most a line every few seconds.
-
-    Args:
-        quiet: Whether to print nothing.
-        every: The seconds between two lines about passes; other lines are always printed.
-
-    Returns:
-        The function.
-    """
-    said = -every
-
-    def line(text: str) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if quiet or (text.startswith("pass ") and now - said < every):
-            return
-        said = now
-        say(text)
-
-    return line
 
 
 @contextmanager

@@ -211,6 +211,9 @@ class ModelTraits(NamedTuple):
     whole_shard: bool = False  # as ``Model.whole_shard``: every step uses all rows of a client
     # features, classes -> about how many parameters, for models whose full curvature may be too large; None: never
     parameters: Callable[[int, int], int] | None = None
+    # the parameters given which the prior of all others is Gaussian, or all parameters if it never is; a grid or NUTS
+    # moves them (``inference.collapse.parts_of``). None: not known
+    moved: int | None = None
 
 
 class ModelKind(NamedTuple):

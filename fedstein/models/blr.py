@@ -164,6 +164,6 @@ BLR = ModelKind(
     task="classification",
     settings=BlrSettings,
     build=lambda features, classes, settings: blr(features, **settings.model_dump(exclude={"kind"})),
-    traits=ModelTraits(0.05, 1e-9, 0.05, "full", "reference", "as_written"),
+    traits=ModelTraits(0.05, 1e-9, 0.05, "full", "reference", "as_written", moved=1),
     classes=2,
 )

@@ -36,7 +36,9 @@ from fedstein.settings import PositiveFloat
 
 STARTS = ("zero", "prior")
 NEAR = 0.1  # the standard deviation of a start at zero
-TRAITS = ModelTraits(0.05, 1e-6, 0.05, "full", "log", "as_written", parameters=lambda features, classes: features + 1)
+TRAITS = ModelTraits(
+    0.05, 1e-6, 0.05, "full", "log", "as_written", parameters=lambda features, classes: features + 1, moved=1
+)
 COUNTS = TRAITS._replace(target="count")
 
 

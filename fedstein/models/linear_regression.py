@@ -115,5 +115,5 @@ LINEAR = ModelKind(
     task="regression",
     settings=LinearSettings,
     build=build_with(linear_regression),
-    traits=TRAITS,
+    traits=TRAITS._replace(moved=2),
 )

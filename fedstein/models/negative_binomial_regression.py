@@ -179,5 +179,5 @@ NEGATIVE_BINOMIAL = ModelKind(
     task="regression",
     settings=NegativeBinomialSettings,
     build=build_with(negative_binomial_regression),
-    traits=COUNTS,
+    traits=COUNTS._replace(moved=2),
 )

@@ -275,7 +275,7 @@ RANDOM_LOGISTIC = ModelKind(
     build=lambda features, classes, settings: random_intercept_logistic(
         features, **settings.model_dump(exclude={"kind"})
     ),
-    traits=TRAITS._replace(whole_shard=True),
+    traits=TRAITS._replace(whole_shard=True, moved=2),
     classes=2,
 )
 RANDOM_LINEAR = ModelKind(
@@ -286,5 +286,5 @@ RANDOM_LINEAR = ModelKind(
     build=lambda features, classes, settings: random_intercept_linear(
         features, **settings.model_dump(exclude={"kind"})
     ),
-    traits=TRAITS._replace(whole_shard=True),
+    traits=TRAITS._replace(whole_shard=True, moved=3),
 )

@@ -31,6 +31,9 @@ from fedstein.runs.sections import FAMILIES, make_section
 from fedstein.runs.unused import refuse_contradictions
 from fedstein.runs.values import sentence
 
+# Keys with rules that earlier versions did not write. The defaults of their classes are what those versions did.
+ADDED = ("sites.expand",)
+
 
 class Config(Sections):
     """A whole config whose parts go together. ``to_toml`` writes it, ``load_config`` reads it back."""
@@ -132,7 +135,7 @@ def whole_config(raw: Mapping[str, Any], where: str) -> Config:
         config = _validated(raw)
         for key in dict.fromkeys(rule.key for rule in RULES if rule.key.partition(".")[0] in FAMILIES):
             section, _, name = key.partition(".")
-            if getattr(getattr(config, section), name, None) is not None:
+            if key not in ADDED and getattr(getattr(config, section), name, None) is not None:
                 _require(raw, key)
     except UnlistedPlugin:
         raise

@@ -20,6 +20,7 @@ from fedstein.selection.power_of_choice import PowerOfChoiceSettings
 
 FULL = 200  # parameters up to which a model of one's own gets full curvature, a d x d array for each client
 FULL_NAMED = 500  # the same for a regression that a config can name, whose curvature is known in closed form
+LARGEST_MOVED = 40  # parameters that NUTS moves in reasonable time, to check sites or in every pass that refines them
 EVERY_ROW = 1_000_000_000  # more rows than any client has
 ROUNDS = {"mnist": 60, "mnist-full": 60}
 
@@ -88,6 +89,14 @@ def large(draft: Draft) -> bool:
     """Whether a model that a config can name has too many parameters for a d x d array for each client."""
     count, facts = draft.traits.parameters, draft.facts
     return count is not None and facts.features > 0 and count(facts.features, facts.classes) > FULL_NAMED
+
+
+def refinable(draft: Draft) -> bool:
+    """Whether the run ends with sums of full sites that passes over the clients can refine in reasonable time."""
+    if draft["sites.structure"] != "full" or draft["sites.stiffness"] != 1.0 or not draft.method.leaves_sums:
+        return False
+    moved = draft.traits.moved
+    return moved is not None and moved <= LARGEST_MOVED
 
 
 def private(draft: Draft) -> bool:
@@ -183,6 +192,19 @@ RULES: tuple[Rule, ...] = (
          "With at most 2048 inputs all directions of the basis are kept, with more inputs 256.", CurvatureSettings),
     Rule("sites.settle", has_particle_curvature, False,
          "Sites of single particles are less accurate than training, so particles stay as trained.", CurvatureSettings),
+    Rule("sites.expand", lambda d: private(d) or d["privacy.sums"] == "secure", "mean",
+         "Expansions and log-likelihoods have no noise and are no secure sums, so a run with either kind of protection "
+         "does not send them.", CurvatureSettings),
+    Rule("sites.expand", lambda d: d["robust.kind"] != "none", "mean",
+         "Passes add up what clients send, and a run that expects clients to lie bounds it.", CurvatureSettings),
+    Rule("sites.expand", refinable, "variational",
+         "Intervals of draws from sites that were expanded at the particles can be much too narrow. After passes over "
+         "the clients, weighted draws were those of NUTS on all rows, in process and on Flower alike.",
+         CurvatureSettings),
+    Rule("sites.expand", always, "mean",
+         "Passes need the sums of full sites with all of their curvature, which DSVGD leaves. If the prior is not "
+         f"Gaussian given at most {LARGEST_MOVED} parameters, or it is not known whether it is, every pass may take "
+         "minutes.", CurvatureSettings),
     Rule("sites.density", lambda d: d.method.full_participation, "log",
          "A server that combines the density estimates of several uploads needs scores that do not vanish.",
          ParticleSettings),

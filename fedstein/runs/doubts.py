@@ -45,6 +45,11 @@ def doubts(
             found.append(f"{_clients(refined['unanswered'])} did not answer in the passes that refine the sites.")
     elif refined is not None:
         found.append(f"The sites could not be refined: {refined['refused']}.")
+    if weights is None and any(record.get("forgotten") is not None for record in records):
+        found.append(
+            "A client was forgotten, and the sites of the others were not compared with their likelihoods since; train "
+            "again with the config of this run for intervals to quote."
+        )
     if missing:
         whose = "its" if len(missing) == 1 else "their"
         found.append(f"{_clients(missing)} never trained, so the posterior contains nothing about {whose} rows.")

@@ -60,6 +60,8 @@ def write_weights(folder: Path, weights: Mapping[str, Any], weighted: Weighted |
         if weighted is not None:
             arrays = {"draws": weighted.draws, "log_weights": weighted.log_weights, "k": np.array([weighted.k])}
             write_bytes(folder / WEIGHTED, pack(arrays))
+        else:
+            (folder / WEIGHTED).unlink(missing_ok=True)  # of fewer rounds
         write_json(folder / WEIGHTS, weights)
 
 

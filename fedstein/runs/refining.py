@@ -50,6 +50,7 @@ from fedstein.inference.variational import Passes, PassRecord, refine_sites
 from fedstein.models.base import Model
 from fedstein.runs.build import barred_from
 from fedstein.runs.config import Config
+from fedstein.runs.defaults import LARGEST_MOVED
 
 NUMBER = np.dtype(WIRE).itemsize  # bytes of a number of an expansion
 PASSES = Passes()
@@ -61,9 +62,8 @@ NARROW = (  # experiments/privacy has the coverage that was measured
     "far from Gaussian, such as columns that are 1 in few rows"
 )
 ROBUST = "sites were bounded because clients may lie, so their likelihoods cannot be trusted either"
-LARGEST_CHECKED = 40  # parameters that NUTS moves, which takes long, to check sites without passes
 UNCHECKED = (
-    f"sites of a model with more than {LARGEST_CHECKED} parameters whose prior is not Gaussian given a few of them are "
+    f"sites of a model with more than {LARGEST_MOVED} parameters whose prior is not Gaussian given a few of them are "
     "checked only with sites.expand = 'variational'"
 )
 
@@ -123,7 +123,7 @@ def refine_conclusion(
     found = found._replace(sums=add_sites(sites, clients.model.dim)) if passes else found
     if engine.remote and not passes:
         return Refinement(found, refined, {"refused": UNASKED})
-    if not passes and len(parts_of(clients.model).moved) > LARGEST_CHECKED:
+    if not passes and len(parts_of(clients.model).moved) > LARGEST_MOVED:
         return Refinement(found, refined, {"refused": UNCHECKED})
     try:
         with np.errstate(all="ignore"):  # what is not finite is found by the checks
@@ -183,6 +183,7 @@ def run_passes(
 ) -> tuple[dict[int, GaussianSite], dict[str, Any]]:
     """Make the sites variational; returns them with what the summary says of the passes."""
     began, count = time.perf_counter(), 0
+    say(f"refining the sites: passes over {counted(len(sites), 'client')}")
 
     def on_pass(record: PassRecord) -> None:
         nonlocal count

@@ -207,7 +207,13 @@ def continue_rounds(
                 save()
                 raise Interrupted(f"stopped after round {state.round}; continue with: fedstein resume {folder.path}")
         save()
-    return finish(folder, run, state, on_pass)
+    try:
+        return finish(folder, run, state, on_pass)
+    except KeyboardInterrupt:  # the last checkpoint holds all rounds
+        raise Interrupted(
+            f"stopped after the last round, before the posterior was complete; continue with: fedstein resume "
+            f"{folder.path}"
+        ) from None
 
 
 @contextmanager

@@ -23,6 +23,7 @@ SMALL = [
     "algorithm.local_steps=2",
     "engine.threads=1",
     "algorithm.batch_size=1000",
+    "sites.expand=mean",
 ]
 FILES = ("north.csv", "south.csv")
 

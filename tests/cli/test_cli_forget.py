@@ -15,7 +15,8 @@ def folders(tmp_path_factory):
     """A finished run, one with particle sites, and one that forgot client 1 of the first."""
     base = tmp_path_factory.mktemp("forget")
     for name, kind in (("full", "curvature"), ("particles", "particles")):
-        chosen = settings("selection.kind=round_robin", f"sites.kind={kind}")
+        plain = ("sites.expand=mean",) if kind == "curvature" else ()
+        chosen = settings("selection.kind=round_robin", f"sites.kind={kind}", *plain)
         result = fedstein("run", *chosen, "--out", base / name)
         assert result.returncode == 0, result.stderr
     result = fedstein("forget", base / "full", "--client", "1", "--out", base / "rest")

@@ -13,7 +13,13 @@ from fedstein.errors import InputError
 from fedstein.runs.config import load_config
 from fedstein.runs.series import SeriesRun, require_same_run
 
-SETTINGS = ("rounds=3", "partition.clients=3", "partition.rows_per_client=20", "algorithm.particles=3")
+SETTINGS = (
+    "rounds=3",
+    "partition.clients=3",
+    "partition.rows_per_client=20",
+    "algorithm.particles=3",
+    "sites.expand=mean",
+)
 
 
 def settings(*more: str) -> list[str]:

@@ -19,7 +19,7 @@ KINDS_CROSSED = (
     "model.kind=",
     "selection.kind=",
 )
-IMPLIED = ("data.name=", "model.hidden=", "algorithm.distill_steps=")
+IMPLIED = ("data.name=", "model.hidden=", "algorithm.distill_steps=", "sites.expand=")
 
 
 def crossed(one: str, other: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from loopback import LoopGrid
+from small_run import without_passes
 
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.run import run_over
@@ -33,11 +34,11 @@ QUICK = {"threads": 1, "report_timeout": 0.3, "train_timeout": 0.3, "start_timeo
 
 
 def settings(base: dict[str, Any], **sections: Any) -> dict[str, Any]:
-    """A config with sections merged into it."""
+    """A config with sections merged into it. Sites are those of the rounds, unless a section says otherwise."""
     raw: dict[str, Any] = {"seed": 3, "rounds": 4, **{k: dict(v) for k, v in base.items()}, "engine": {"threads": 1}}
     for name, given in sections.items():
         raw[name] = {**raw.get(name, {}), **given} if isinstance(given, dict) else given
-    return raw
+    return without_passes(raw)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

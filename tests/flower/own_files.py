@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flower_runs import QUICK, Fleet
+from small_run import without_passes
 
 SITES = ("clinic-a", "clinic-b", "clinic-c")
 COLUMNS = ("age", "dose", "smoker")
@@ -61,4 +62,4 @@ def raw(**sections: Any) -> dict[str, Any]:
     }
     for name, given in sections.items():
         base[name] = {**base.get(name, {}), **given} if isinstance(given, dict) else given
-    return base
+    return without_passes(base)

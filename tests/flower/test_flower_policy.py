@@ -340,3 +340,14 @@ def test_facts_of_open_columns_do_not_change_what_was_agreed_on() -> None:
     after = own_config(data={**about, "categories": {"smoker": ["0", "1"]}, "fill": {"age": 60.0, "dose": 1000.0}})
     assert json.dumps(before.to_dict()) != json.dumps(after.to_dict())
     assert run_digest(before) == run_digest(after)
+
+
+def test_a_policy_of_a_default_config_allows_the_passes_after_the_rounds() -> None:
+    given = raw()
+    del given["sites"]
+    config, passes = config_of(given), {"expand", "nodes", "weigh"}
+    policy = make_policy(config)
+    assert passes <= set(policy.messages)
+    for kind in messages_of(config):
+        check_request(policy, kind, config)
+    assert not passes & set(make_policy(own_config(sites={"expand": "mean"})).messages)

@@ -101,7 +101,9 @@ def test_a_fit_keeps_the_effects_at_the_clients(gaussian: models.Model) -> None:
     for name, effect in effects.items():
         x = RNG.normal(size=(30, 2)).astype(np.float32)
         clients[name] = (x, (x @ [0.5, -0.4] + effect + 0.3 * RNG.normal(size=30)).astype(np.float32))
-    posterior = fedstein.fit(gaussian, clients, rounds=6, algorithm__particles=6, selection__kind="round_robin")
+    posterior = fedstein.fit(
+        gaussian, clients, rounds=6, algorithm__particles=6, selection__kind="round_robin", sites__expand="mean"
+    )
     assert posterior.names == ("beta[0]", "beta[1]", "log(tau)", "log(sigma)"), "the server knows no effect"
     for name, effect in effects.items():
         mean, sd = posterior.client_effect(*clients[name])

@@ -41,7 +41,7 @@ def real_run(tmp_path_factory) -> Path:
     """A run of six rounds with full sites: it has coefficients, particles and rows to show."""
     out = tmp_path_factory.mktemp("real") / "real"
     particles_only = ("sites", "algorithm.distill")
-    settings = [*(s for s in SMALL_RUN if not s.startswith(particles_only)), "rounds=6", "sites.kind=curvature"]
+    settings = [*(s for s in SMALL_RUN if not s.startswith(particles_only)), "rounds=6", "sites.expand=mean"]
     flags = [word for setting in settings for word in ("--set", setting)]
     subprocess.run([*FEDSTEIN, "run", "--quiet", *flags, "--out", str(out)], check=True, timeout=300)
     return out

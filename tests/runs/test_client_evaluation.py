@@ -29,7 +29,7 @@ from fedstein.studies.reference.pipeline import pooled
 from fedstein.studies.tuning import try_step
 
 CLIENTS = "evaluate.where=clients"
-CURVED = ("sites.kind=curvature", "selection.kind=round_robin")
+CURVED = ("sites.kind=curvature", "sites.expand=mean", "selection.kind=round_robin")
 PARTICLES, DIM, FLOAT, SUMS = 5, 56, 4, 4 * 8 + 3 * 15 * 8
 
 
@@ -346,7 +346,7 @@ def some_clients(sizes):
     return [(draw.normal(size=(n, 2)).astype(np.float32), draw.integers(0, 2, n)) for n in sizes]
 
 
-FIT = {"rounds": 2, "algorithm__particles": 4, "evaluate__where": "clients"}
+FIT = {"rounds": 2, "algorithm__particles": 4, "evaluate__where": "clients", "sites__expand": "mean"}
 
 
 def test_fit_from_python():
@@ -355,7 +355,7 @@ def test_fit_from_python():
     assert posterior.clients[1]["accuracy"] is None
     assert posterior.rounds[-1]["evaluation"]["rows"] == 10
     assert posterior.rounds[-1]["accuracy"] is not None
-    plain = fedstein.fit("blr", some_clients((20, 30)), rounds=2, algorithm__particles=4)
+    plain = fedstein.fit("blr", some_clients((20, 30)), rounds=2, algorithm__particles=4, sites__expand="mean")
     assert plain.clients is None
 
 

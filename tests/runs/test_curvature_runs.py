@@ -19,7 +19,7 @@ from fedstein.runs import checkpoint, runner
 from fedstein.runs.build import build_model
 from fedstein.runs.federate import federate, prepare_run
 
-FULL = ("sites.kind=curvature", "sites.structure=full")
+FULL = ("sites.kind=curvature", "sites.structure=full", "sites.expand=mean")
 EIGEN = ("sites.kind=curvature", "sites.structure=eigen")
 RUNS = {
     "full, ksd": (*FULL, "selection.kind=ksd", "selection.per_round=2"),

@@ -20,7 +20,7 @@ from fedstein.runs.config import load_config
 from fedstein.runs.federate import federate
 from fedstein.runs.folder import RunFolder
 
-FULL = ("sites.kind=curvature", "sites.structure=full", "selection.kind=round_robin")
+FULL = ("sites.kind=curvature", "sites.structure=full", "sites.expand=mean", "selection.kind=round_robin")
 
 
 def checksums(folder):

@@ -21,6 +21,7 @@ SETTINGS = (
     "partition.rows_per_client=20",
     "algorithm.particles=3",
     "engine.threads=1",
+    "sites.expand=mean",
 )
 
 

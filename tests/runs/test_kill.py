@@ -41,9 +41,9 @@ def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, rounds: int)
 @pytest.mark.parametrize(
     "choice",
     [
-        ("selection.kind=ksd",),
-        ("selection.kind=hip",),
-        ("selection.kind=round_robin",),
+        ("sites.expand=mean", "selection.kind=ksd"),
+        ("sites.expand=mean", "selection.kind=hip"),
+        ("sites.expand=mean", "selection.kind=round_robin"),
         ("sites.kind=particles", "selection.kind=hip"),
         ("sites.kind=curvature", "sites.structure=eigen", "selection.kind=hip"),
     ],
@@ -87,7 +87,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(number, tmp_path):
 
 @pytest.mark.slow
 def test_killed_again_and_again_at_any_moment_it_still_ends_the_same(tmp_path):
-    settings = ("selection.kind=ksd", "rounds=400", "checkpoint.every=1")
+    settings = ("sites.expand=mean", "selection.kind=ksd", "rounds=400", "checkpoint.every=1")
     subprocess.run(command(*run_arguments(tmp_path / "whole", *settings)), check=True, timeout=300)
     out, kills, at_the_end, draw = tmp_path / "cut", 0, 0, random.Random(7)
     arguments = command(*run_arguments(out, *settings))

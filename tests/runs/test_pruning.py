@@ -97,7 +97,8 @@ def test_particle_sites_cannot_be_computed_again_and_are_kept(run, tmp_path):
 
 def test_forgetting_from_a_pruned_run_by_name(run, tmp_path):
     folder = tmp_path / "run"
-    run(folder, "sites.kind=curvature", "sites.structure=full", "selection.kind=round_robin", "rounds=4")
+    full = ("sites.kind=curvature", "sites.structure=full", "sites.expand=mean")
+    run(folder, *full, "selection.kind=round_robin", "rounds=4")
     assert pruning.prune_run(folder, limit=0) > 0
     client = forgetting.find_client(folder, "client-2")
     assert client == 2

@@ -24,6 +24,7 @@ PARTICLES, CLIENTS, DIM = 5, 4, 56
 WHOLE = PARTICLES * DIM * FLOAT  # the bytes of one N x d array
 SITE = (DIM + DIM * DIM) * FLOAT  # of eta and a full precision
 CURVED = "sites.kind=curvature"
+MEAN = "sites.expand=mean"
 
 
 def test_the_folder_holds_what_the_contract_names(run, tmp_path):
@@ -89,9 +90,9 @@ def test_every_line_has_the_contracts_keys_and_the_schemes_meaning(run, tmp_path
         (["selection.kind=ksd", "selection.pool=2"], 2 * WHOLE, 2 * FLOAT + WHOLE),
         (["selection.kind=ksd", "selection.per_round=3"], (CLIENTS + 2) * WHOLE, CLIENTS * FLOAT + 3 * WHOLE),
         (["selection.kind=round_robin", "selection.per_round=3"], 3 * WHOLE, 3 * WHOLE),
-        ([CURVED, "selection.kind=round_robin"], WHOLE + SITE, WHOLE + SITE),
-        ([CURVED, "selection.kind=ksd"], 2 * CLIENTS * WHOLE + SITE, CLIENTS * FLOAT + WHOLE + SITE),
-        ([CURVED, "selection.kind=hip"], CLIENTS * WHOLE + SITE, CLIENTS * WHOLE + WHOLE + SITE),
+        ([CURVED, MEAN, "selection.kind=round_robin"], WHOLE + SITE, WHOLE + SITE),
+        ([CURVED, MEAN, "selection.kind=ksd"], 2 * CLIENTS * WHOLE + SITE, CLIENTS * FLOAT + WHOLE + SITE),
+        ([CURVED, MEAN, "selection.kind=hip"], CLIENTS * WHOLE + SITE, CLIENTS * WHOLE + WHOLE + SITE),
         ([CURVED, "sites.structure=eigen", "selection.kind=round_robin"], 3 * WHOLE, 3 * WHOLE),
         (["algorithm.kind=fedavg", "sites.kind=none"], CLIENTS * WHOLE, CLIENTS * (WHOLE + FLOAT)),
         (["algorithm.kind=pooled_svgd", "sites.kind=none"], WHOLE, WHOLE),
@@ -112,7 +113,7 @@ def test_the_byte_ledger_counts_what_travels(run, tmp_path, settings, down, up):
         (["selection.report_rows=10", "selection.pool=2"], 3 * 25 * 5, 2 * 10 * 5),
         (["algorithm.batch_size=100"], 3 * 60 * 5, 4 * 60 * 5),
         (["selection.kind=random", "selection.per_round=2"], 2 * 3 * 25 * 5, 0),
-        ([CURVED, "selection.kind=random"], 3 * 25 * 5, 0),
+        ([CURVED, MEAN, "selection.kind=random"], 3 * 25 * 5, 0),
     ],
 )
 def test_row_gradients_count_rows_times_particles(run, tmp_path, settings, train, report):

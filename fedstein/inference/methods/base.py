@@ -176,6 +176,8 @@ class MethodKind(NamedTuple):
         pooled: Whether one client holds the rows of all clients.
         averages: Whether updates are averaged by rows, so that a scheme can weigh their steps (``Method.weigh``).
         least_particles: The smallest number of particles that makes sense.
+        leaves_sums: Whether a run with full sites ends with their sums over clients (``Conclusion.sums``), from which
+            draws are made.
     """
 
     name: str
@@ -191,3 +193,4 @@ class MethodKind(NamedTuple):
     pooled: bool = False
     averages: bool = False
     least_particles: int = 2
+    leaves_sums: bool = False

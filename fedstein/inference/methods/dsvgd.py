@@ -144,4 +144,5 @@ DSVGD = MethodKind(
     about="distributed SVGD: the selected client moves the global particles",
     settings=DsvgdSettings,
     build=dsvgd,
+    leaves_sums=True,
 )

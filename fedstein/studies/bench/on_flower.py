@@ -27,7 +27,11 @@ from fedstein.runs.federate import facts_of, load_dataset, prepare_run
 NODES = 3
 ANSWERED = re.compile(r"fedstein: (\w+), round (\d+): answered in ([\d.]+) s")
 TASKS: dict[str, tuple[dict[str, Any], int, int]] = {  # name -> config, rounds of a full and of a quick measurement
-    "logistic regression, KSD": ({"selection": {"kind": "ksd"}, "partition": {"clients": NODES}}, 20, 5),
+    "logistic regression, KSD": (
+        {"selection": {"kind": "ksd"}, "sites": {"expand": "mean"}, "partition": {"clients": NODES}},
+        20,
+        5,
+    ),
     "network on MNIST, default": ({"data": {"name": "mnist"}, "partition": {"clients": NODES}}, 8, 3),
 }
 SETTLE, WATCH = 40.0, 30.0  # seconds after which nodes count as idle, and for which they are watched then

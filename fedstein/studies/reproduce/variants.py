@@ -23,7 +23,7 @@ TUNED: dict[str, dict[str, float]] = {
     "small27": {"curvature": 8e-3, "curvature_renewing": 8e-3},  # the same as for bnn27
     "small120": {"curvature": 3e-3, "curvature_renewing": 4e-3},  # the same as for bnn120
 }
-CURVATURE = {"kind": "curvature"}
+CURVATURE = {"kind": "curvature", "expand": "mean"}  # the figures show rounds, which passes after them do not change
 CHEAP_REPORTS = {"pool": 9, "report_rows": 100}  # nine clients report, each on a hundred of its rows
 POOL_OF_NINE = ", pool of 9"
 

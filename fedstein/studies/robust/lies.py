@@ -89,7 +89,8 @@ def federation_with_liars(
     raw = {
         "seed": seed, "rounds": rounds, "data": {"name": "covertype"},
         "partition": {"clients": CLIENTS, "rows_per_client": 500, **wrong},
-        "selection": {"kind": scheme}, "engine": {"threads": 1}, "evaluate": {"every": rounds},
+        "selection": {"kind": scheme}, "sites": {"expand": "mean"}, "engine": {"threads": 1},
+        "evaluate": {"every": rounds},
         **({"robust": PROTECTED} if protected else {}),
     }  # fmt: skip
     dataset = load_dataset(raw)

@@ -18,7 +18,13 @@ from fedstein.models.base import cut
 from fedstein.runs.build import build_site, conclude, round_context
 from fedstein.runs.federate import federate
 
-SETTINGS = {"sites__kind": "curvature", "sites__structure": "full", "selection__kind": "round_robin", "rounds": 12}
+SETTINGS = {
+    "sites__kind": "curvature",
+    "sites__structure": "full",
+    "sites__expand": "mean",
+    "selection__kind": "round_robin",
+    "rounds": 12,
+}
 DIAGONAL = {"sites__kind": "curvature", "sites__structure": "diagonal"}
 NOISE = 0.8
 

@@ -110,7 +110,9 @@ def test_from_python_with_a_model_of_ones_own() -> None:
     for _ in range(3):
         x = draw.normal(size=(40, 3)).astype(np.float32)
         clients.append((x, (x @ [1.0, -0.5, 0.2] + draw.normal(size=40)).astype(np.float32)))
-    posterior = fedstein.fit(LINEAR, clients, rounds=6, sites__structure="full", sites__settle=False)
+    posterior = fedstein.fit(
+        LINEAR, clients, rounds=6, sites__structure="full", sites__settle=False, sites__expand="mean"
+    )
     shares: list[float] = []
     got = compare_with_nuts(posterior, clients, Sampler(2, 200, 1000), shares.append)
     assert shares[-1] == 1.0
