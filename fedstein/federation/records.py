@@ -57,7 +57,7 @@ class RoundRecord(Mapping[str, Any]):
     stopped: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The line of ``rounds.jsonl``. Keys that later versions added, such as ``stopped``, are left out if they are None."""
+        """The line of ``rounds.jsonl``. Some keys, such as ``stopped``, are left out if they are None."""
         return {
             "round": self.round,
             "selected": list(self.selected),
