@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any, NoReturn
 
 LINES = 20  # about how many lines ``progress_lines`` prints for one run
-COMPILING = 2  # rounds that compile: the first one, and the second one where a client has a state for the first time
+COMPILING = 2  # rounds that compile: the first one, and the second one, in which a client first has a state
 SLOW = 3  # a round that takes this many times as long as usual, and trains a new client, has compiled
 
 OnRound = Callable[[Mapping[str, Any]], None]

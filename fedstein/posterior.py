@@ -63,7 +63,7 @@ class Posterior(PosteriorTools):
         rounds: The record of each round, as in ``rounds.jsonl``.
         config: The full config of the run.
         gaussian: The Gaussian of prior and sites, from full curvature sites: the posterior with the right width.
-        clients: Where clients evaluated: the held-out rows and metrics of each.
+        clients: The held-out rows and metrics of each client, if clients evaluated.
         scaling: How rows are scaled before the model sees them; None if they are used as they come.
         sums: The server's sums of full curvature sites: eta (d) and precision (d x d). Draws are made from them.
         features: The names of the features; x0, x1, ... if there are none.
@@ -114,7 +114,7 @@ class Posterior(PosteriorTools):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the d parameters: those of the model where it gives any, else theta[0], theta[1], ..."""
+        """The names of the d parameters: those of the model if it gives any, else theta[0], theta[1], ..."""
         features = self.features or tuple(f"x{i}" for i in range(self.model.features))
         found = self.model.parameter_names(features) if self.model.parameter_names is not None else ()
         if len(found) != self.model.dim:
@@ -202,13 +202,13 @@ class Posterior(PosteriorTools):
 
         Args:
             n: The number of draws. By default as many as were weighted, all 4000 of NUTS, 200 of the Gaussian, or every
-                particle. There are no more than the particles; NUTS samples longer where more are asked for.
+                particle. There are no more than the particles; NUTS samples longer if more are asked for.
             seed: The same seed gives the same draws.
             using: ``"weighted"`` are draws that the clients' exact likelihoods have weighted, resampled; ``"nuts"``
                 samples the prior times the sites, when it is first asked for; ``"gaussian"`` is the site Gaussian,
                 ``"particles"`` the particles. By default the first of these that there is. ``"draws"`` is the first of
                 the first two.
-            units: ``"scaled"`` gives the model's own parameters; where features were standardised, a weight is for one
+            units: ``"scaled"`` gives the model's own parameters; if features were standardised, a weight is for one
                 standard deviation of its feature. ``"own"`` gives them in the units of the rows as they were passed.
 
         Returns:
@@ -239,7 +239,7 @@ class Posterior(PosteriorTools):
         return self.particles[:n]
 
     def table(self, using: str | None = None, units: str = "scaled") -> Summary:
-        """Mean, sd, median and the central 90% interval of each parameter, with R-hat and ESS where NUTS drew.
+        """Mean, sd, median and the central 90% interval of each parameter, with R-hat and ESS if NUTS made the draws.
 
         Args:
             using: As for ``draws``.

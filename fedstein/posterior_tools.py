@@ -42,7 +42,7 @@ IN_SCALED_UNITS = (
     "Features were standardised: a weight is for one standard deviation of its feature. units='own' (--units own) "
     "gives the units of the data."
 )
-PREDICTIVE = "y"  # what ArviZ calls the target where it has no name
+PREDICTIVE = "y"  # the name of the target for ArviZ, if it has no name
 
 
 class PosteriorTools:
@@ -183,7 +183,7 @@ class PosteriorTools:
 
         Args:
             x: All rows of one client, as for ``predict``.
-            y: Their targets. Where x is a DataFrame with the target column, y is that column.
+            y: Their targets. If x is a DataFrame with the target column, y is that column.
             using: As for ``predict``.
             draws: The number of draws, if particles are not used.
             seed: Their seed.
@@ -218,7 +218,7 @@ class PosteriorTools:
 
         Returns:
             A pandas DataFrame with the names of the parameters as index; its ``attrs`` have ``using``, ``problems`` and
-            ``note``. Where there are problems, a warning says so. Without pandas, what ``table`` returns.
+            ``note``. If there are problems, a warning says so. Without pandas, what ``table`` returns.
 
         Raises:
             InputError: There is no such posterior.
@@ -239,7 +239,7 @@ class PosteriorTools:
         Args:
             x: Rows; with them there is a group ``posterior_predictive``.
             y: Their targets; with them there are ``observed_data`` and ``log_likelihood``, which ``arviz.loo`` needs.
-                Where x is a DataFrame with the target column, y is that column.
+                If x is a DataFrame with the target column, y is that column.
             using: As for ``draws``.
             seed: The seed of the posterior predictive draws.
 

@@ -58,7 +58,7 @@ def describe(error: Exception) -> tuple[str, int]:
         The line for the user, and the exit code.
 
     Raises:
-        Exception: The exception itself where neither the user's input nor a plug-in is the cause. That is a defect of
+        Exception: The exception itself, if neither the user's input nor a plug-in is the cause. That is a defect of
             Fedstein, and its traceback is shown.
     """
     if isinstance(error, FedsteinError):

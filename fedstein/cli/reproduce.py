@@ -153,7 +153,7 @@ def check_known(what: str, known: Path | None, looks: int, data: str, until_deci
     """Refuse options that cannot be combined with --known and --looks.
 
     Raises:
-        InputError: They are asked for where they would be ignored or wrong, or pages without lines.
+        InputError: They are asked for although they would be ignored or wrong, or pages are asked for without lines.
     """
     if what == "pages" and known is None:
         raise InputError("pages are made from lines of runs; name their file: --known experiments/orders/runs.csv")
@@ -184,7 +184,7 @@ def draw_figures(
 ) -> list[Verdict]:
     """Run the jobs of plans, write their figures and pages, and print the verdicts on the claims.
 
-    Jobs that have a line in ``known`` are not run; where their folder is here all the same, it is drawn.
+    Jobs that have a line in ``known`` are not run; if their folder exists all the same, it is drawn.
     """
     jobs = list(dict.fromkeys(job for plan in plans.values() for job in plan.jobs))
     left = set(without(jobs, known or {}))

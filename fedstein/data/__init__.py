@@ -285,7 +285,8 @@ def load(name: str, model_task: str | None = None, **options: Any) -> Dataset:
 
     Args:
         name: A key of ``DATASETS``.
-        model_task: The task of the model that was chosen. It decides where the targets of a file could be either.
+        model_task: The task of the model that was chosen. It decides if the targets of a file could be labels or
+            numbers.
         **options: Keys of the config section ``[data]``. A value that is None or empty counts as not given.
 
     Returns:

@@ -17,7 +17,7 @@ _COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
 def is_missing(value: str) -> bool:
-    """Tell whether a cell has no value: it is empty, or says NA, NaN, null or ?. "None" is a name."""
+    """Tell whether a cell has no value: it is empty, or says NA, NaN, null or ?. "None" counts as a name."""
     return value.strip().lower() in MISSING
 
 
@@ -27,7 +27,7 @@ def is_number(value: str) -> bool:
 
 
 def as_number(value: str) -> float:
-    """Return the number in a cell; NaN if there is none. Python's 1_000 is no number in a file."""
+    """Return the number in a cell; NaN if there is none. Python's notation 1_000 does not count as a number."""
     try:
         return float(value) if "_" not in value else float("nan")
     except ValueError:

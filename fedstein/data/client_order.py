@@ -1,7 +1,7 @@
-"""The numbering of clients: as the partition deals them, in blocks of clients with the same labels, or shuffled.
+"""The numbering of clients: in the order of the partition, in blocks of clients with the same labels, or shuffled.
 
-Round robin visits clients by number, so the order decides what consecutive rounds see. The paper's round robin
-oscillates with the period of a pass, which happens when clients that hold the same labels follow each other.
+Round robin visits clients by number, so the order decides which labels consecutive rounds see. The paper's round robin
+oscillates with the period of a pass. This happens if clients with the same labels follow each other.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def client_order(dataset: Dataset, shards: Sequence[np.ndarray], order: Order, s
 
     Args:
         dataset: The dataset.
-        shards: The row numbers of each client, as the partition deals them.
-        order: ``"dealt"`` keeps them; ``"blocks"`` sorts them by label mix, or by mean target for a regression;
-            ``"shuffled"`` permutes them.
+        shards: The row numbers of each client, in the order of the partition.
+        order: ``"dealt"`` keeps this order; ``"blocks"`` sorts the shards by label mix, or by mean target for a
+            regression; ``"shuffled"`` permutes them.
         seed: The seed of the run, for ``"shuffled"``.
 
     Returns:
@@ -40,7 +40,7 @@ def client_order(dataset: Dataset, shards: Sequence[np.ndarray], order: Order, s
 
 
 def _label_mix(dataset: Dataset, shard: np.ndarray) -> tuple[float, ...]:
-    """A key that puts clients with the same main label together, the most one-sided first."""
+    """Return a sort key: the most frequent label, then the shares of labels 0, 1, ..., the largest first."""
     y = dataset.train_y[shard]
     if dataset.task == "regression":
         return (float(np.mean(y)),)

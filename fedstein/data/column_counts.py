@@ -36,7 +36,7 @@ class ColumnCounts(NamedTuple):
         different: Whether the values of every client are all different. Cells without a value do not count.
         categorical: Whether the type of the column says that its values are categories.
         many: Whether there are too many different values to count each.
-        names: The number of rows with each value, for categories, and for numbers where that was asked for.
+        names: The number of rows with each value, for categories; for numbers only if it was asked for.
     """
 
     rows: int
@@ -168,7 +168,7 @@ def read_cells(values: Column, known: Sequence[str] = ()) -> Cells:
     )
     words_only = [words[row].lower() for row in np.flatnonzero(gaps & ~missing)]
     if words_only and len(words_only) + missing.sum() < len(words) and set(words_only) == {"none"}:
-        missing |= gaps  # among numbers, "None" is no name
+        missing |= gaps  # among numbers, "None" is a missing value and not a name
     present = np.flatnonzero(~missing)
     if all(words[row].lower() in TRUTH for row in present):
         found[present] = [TRUTH[words[row].lower()] for row in present]
@@ -176,7 +176,7 @@ def read_cells(values: Column, known: Sequence[str] = ()) -> Cells:
 
 
 def category_names(values: Column, known: Sequence[str] = ()) -> list[str]:
-    """Return the normalised category of every row; "" where it is missing."""
+    """Return the normalised category of every row; "" if it is missing."""
     return [normalised_label(text) if text in known or not is_missing(text) else "" for text in texts(values)]
 
 

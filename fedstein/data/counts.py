@@ -23,7 +23,7 @@ def with_counts(dataset: Dataset) -> Dataset:
         The dataset with the counts as targets, a target mean of 0 and a target scale of 1.
 
     Raises:
-        InputError: A target is no whole number from 0.
+        InputError: A target is not a whole number from 0.
     """
     train, test = (_restored(dataset, y) for y in (dataset.train_y, dataset.test_y))
     refuse_no_counts(train, dataset.name)
@@ -39,7 +39,7 @@ def refuse_no_counts(y: np.ndarray, name: str) -> None:
         name: What messages call these rows.
 
     Raises:
-        InputError: A target is no whole number from 0. The message has the first such value.
+        InputError: A target is not a whole number from 0. The message has the first such value.
     """
     wrong = np.flatnonzero(~((y >= 0) & (np.floor(y) == y)))
     if len(wrong):
@@ -48,7 +48,7 @@ def refuse_no_counts(y: np.ndarray, name: str) -> None:
 
 
 def _restored(dataset: Dataset, y: np.ndarray) -> np.ndarray:
-    """Targets in their own units, as whole numbers where that is all that rounding has changed."""
+    """Return targets in their own units. A number that differs from a whole number only by rounding becomes whole."""
     if (dataset.target_mean, dataset.target_scale) == (0.0, 1.0) or not len(y):
         return y
     away = y.astype(np.float64) * dataset.target_scale

@@ -59,7 +59,8 @@ def standardisation(raw: np.ndarray, fills: np.ndarray | float = np.nan) -> tupl
 
     Args:
         raw: The raw training rows, n x f.
-        fills: For each column the number that a 0/1 column may hold besides (``Encoding.binary_fills``); NaN: none.
+        fills: For each column the number that a 0/1 column may hold besides 0 and 1 (``Encoding.binary_fills``); NaN if
+            there is none.
 
     Returns:
         Mean and scale of each column. A constant column and a binary column have scale 1.
@@ -74,7 +75,7 @@ def standardisation(raw: np.ndarray, fills: np.ndarray | float = np.nan) -> tupl
 
 
 def fixed_order(count: int, tag: int) -> np.ndarray:
-    """Make a permutation that depends on its tag alone: on no run seed, and on no NumPy release (raw bits are stable).
+    """Make a permutation that depends on its tag alone, and not on a seed or the NumPy version (raw bits are stable).
 
     Args:
         count: The number of rows.

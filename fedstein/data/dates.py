@@ -13,17 +13,17 @@ from fedstein.data.column_counts import read_cells
 from fedstein.data.table import Column, Table, read_numbers
 from fedstein.errors import InputError
 
-FIRST = 20  # cells of a column that are looked at before all of them are
+FIRST = 20  # cells of a column that are checked first; most columns need no more
 REMEDY = "turn it into a number such as days since a fixed day"
 
 
 def refuse_integer_dates(tables: Sequence[Table], names: Sequence[str], named: Collection[str]) -> None:
-    """Refuse features that hold dates as integers: a month later is 100 more, and a year later 10,000 more.
+    """Refuse features that hold dates as integers, because a month counts as 100 and a year as 10,000 in them.
 
     Args:
         tables: The rows of every client.
         names: The feature columns.
-        named: Columns that the user has named as features or categories, which may hold anything.
+        named: Columns that the user has named as features or categories. They are not checked.
 
     Raises:
         InputError: Every number of a column reads as a date. The message names the column and the first line.
@@ -45,7 +45,7 @@ def refuse_date_targets(tables: Sequence[Table], known: Collection[str] = ()) ->
 
     Args:
         tables: The rows of every client.
-        known: The labels that the user has listed, which may look like dates.
+        known: The labels that the user has listed. They may look like dates.
 
     Raises:
         InputError: Every target of a table is a date, or every target of all tables is a date as an integer.

@@ -21,7 +21,7 @@ def package_files(content: bytes, paths: Sequence[str]) -> dict[str, bytes]:
         The content of each file, by its path.
 
     Raises:
-        ValueError: It is no Debian package, or a file is not in it.
+        ValueError: It is not a Debian package, or a file is not in it.
     """
     if not content.startswith(MAGIC):
         raise ValueError("expected a Debian package, got another kind of file")

@@ -2,8 +2,8 @@
 
 A category column becomes one 0/1 column for each name of its list, called ``column=name``. A missing value is refused
 unless a fill is known: the mean of the training rows for a number, or the most frequent value. ``choose_encoding``
-decides from the clients' counts and sums alone (``fedstein.data.column_counts``); ``Encoding.encode`` then does the
-same to the rows of every client, to test rows and to rows that are predicted later. ``fedstein.data.table`` has an
+decides from the clients' counts and sums alone (``fedstein.data.column_counts``). ``Encoding.encode`` then codes the
+rows of every client, test rows and rows that are predicted later in the same way. ``fedstein.data.table`` has an
 example.
 """
 
@@ -21,7 +21,7 @@ from fedstein.data.spellings import refuse_cases
 from fedstein.data.table import Column, Table, listed, refuse_odd_numbers
 from fedstein.errors import InputError
 
-LEAST_ROWS = 20  # in smaller files all values of a column may be different by chance
+LEAST_ROWS = 20  # with fewer rows, all values of a column may be different by chance
 MISSING = ("mean", "mode", "indicator")
 CODINGS = ("one-hot", "reference")
 
@@ -32,10 +32,10 @@ class Coding(NamedTuple):
     Attributes:
         name: The name of the column.
         categories: The names of its categories in order; None for a column of numbers.
-        fill: The value that replaces a missing one: a number, or the name of a category. None refuses it, unless
-            there is an indicator for it.
-        indicator: Whether a further 0/1 column says where the value is missing.
-        reference: Whether the first category has no column of its own: the others are relative to it.
+        fill: The value that replaces a missing value: a number, or the name of a category. If it is None, missing
+            values are refused, unless there is an indicator for them.
+        indicator: Whether a further 0/1 column says in which rows the value is missing.
+        reference: Whether the first category has no column of its own, so that the others are compared with it.
     """
 
     name: str
@@ -169,7 +169,7 @@ def known_categories(given: Mapping[str, Sequence[Any]] | Sequence[str] | None) 
         given: The names of each column's categories, or only the names of columns whose categories are to be found.
 
     Returns:
-        The categories of each column; an empty tuple where they are to be found.
+        The categories of each column; an empty tuple if they are to be found.
 
     Raises:
         InputError: A column has the same category twice.
@@ -210,8 +210,8 @@ def choose_encoding(
         named: Columns that the user has named as features. They may look like row numbers or identifiers.
         categories: What ``known_categories`` returned.
         missing: None refuses missing values. "mean": numbers become the mean, categories the most frequent one. "mode":
-            both become the most frequent value. "indicator": like "mean", with a further 0/1 column that says where a
-            number is missing; a missing category has 0 in all columns but that one.
+            both become the most frequent value. "indicator": like "mean", with a further 0/1 column that is 1 in rows
+            without a value; a missing category has 0 in all other columns.
         coding: "one-hot" (a column for each category) or "reference" (the first category has none).
         where: What messages call the rows.
 
@@ -291,7 +291,7 @@ def refuse_identifiers(
 
     Args:
         counts: The counts of all rows, added over the clients.
-        named: Columns that the user has named as features, which may be anything.
+        named: Columns that the user has named as features. They are not checked.
         categories: Columns that the user has named as categories.
         where: What messages call the rows.
 
@@ -333,7 +333,7 @@ def _number_fill(name: str, counts: ColumnCounts, training: ColumnCounts, missin
 
 
 def _mode(names: Mapping[str, int]) -> str | None:
-    """The name with the highest count; of several the first in sorted order."""
+    """Return the name with the highest count; if several have it, the first in sorted order."""
     ordered = codes(list(names))[0] if names else ()
     return max(ordered, key=lambda each: names[each], default=None)
 

@@ -24,7 +24,7 @@ def read_idx(content: bytes) -> np.ndarray:
         The array.
 
     Raises:
-        ValueError: It is no such file.
+        ValueError: It is not such a file.
     """
     try:
         plain = gzip.decompress(content)

@@ -35,7 +35,7 @@ def cache_path(name: str) -> Path:
     """Return the path of a dataset in the cache folder: a file, or the folder with its files.
 
     Args:
-        name: The name of the dataset; that of a full one with or without the ending ``-full``.
+        name: The name of the dataset. The ending ``-full`` of a full dataset may be left out.
 
     Raises:
         InputError: If there is no such dataset to download.
@@ -54,10 +54,10 @@ def get(
     """Fetch a dataset, unless the cache holds an undamaged copy.
 
     Args:
-        name: The name of the dataset; that of a full one with or without the ending ``-full``.
+        name: The name of the dataset. The ending ``-full`` of a full dataset may be left out.
         progress: Called with lines of text for the user.
         ways: The download methods to try in order; by default ``sources.WAYS``.
-        folder: A folder that has the original files of the dataset, where it is not to be downloaded.
+        folder: A folder with the original files of the dataset; None downloads them.
 
     Returns:
         The path of the file, or of the folder with the files, in the cache.
@@ -142,7 +142,7 @@ def _fetch(source: Source, say: Progress, ways: Sequence[Way]) -> dict[str, np.n
 
 
 def _of_folder(folder: Path) -> Way:
-    """The IDX files of a folder, in place of a download."""
+    """Read the IDX files from a folder instead of downloading them."""
     place = folder.expanduser()
     return Way(
         lambda source: f"the four IDX files in {folder}",

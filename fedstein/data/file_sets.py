@@ -32,7 +32,7 @@ def expand(path: Paths) -> list[Path]:
         Absolute paths, in the order in which they were given; within a folder or a pattern, sorted by name.
 
     Raises:
-        InputError: A folder or a pattern holds no data file, or a file is there twice.
+        InputError: A folder or a pattern has no data file, or a file is listed twice.
     """
     given: list[Any] = list(path) if isinstance(path, (list, tuple)) else [path]
     if not given:
@@ -76,8 +76,8 @@ def owners_of(tables: Sequence[Table], files: Sequence[Path]) -> tuple[tuple[str
         files: Their paths.
 
     Returns:
-        The names of the clients, and for each row of all tables together the number of its client; no names and None
-        where a single file names no clients.
+        The names of the clients, and for each row of all tables together the number of its client. If a single file
+        names no clients, there are no names, and None.
 
     Raises:
         InputError: Some files name the client of each row and others do not.

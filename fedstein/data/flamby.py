@@ -4,7 +4,7 @@
 
 for every column, 0/1 columns included. The rows are those of ``heart``: without slope, ca and thal, then without
 patients who lack a value; cp and restecg coded with a reference category. A hospital's rows are split 66 to 34 by
-scikit-learn's ``train_test_split`` with seed 43, by diagnosis where each diagnosis has more than two patients.
+scikit-learn's ``train_test_split`` with seed 43, stratified by diagnosis if each diagnosis has more than two patients.
 
 Reference: Ogier du Terrail et al., "FLamby: Datasets and Benchmarks for Cross-Silo Federated Learning in Realistic
 Healthcare Settings", NeurIPS 2022.
@@ -34,9 +34,9 @@ def load_flamby_heart(cache: Path) -> Dataset:
         The dataset: 486 training rows and 254 test rows of four clients.
 
     Raises:
-        InputError: The files are not there, or have other rows.
+        InputError: The files do not exist, or have other rows.
     """
-    whole = load_grouped("heart", cache)  # this checks the files and gives the names and the coding of the columns
+    whole = load_grouped("heart", cache)  # checks the files, and has the names and the coding of the columns
     encoding = whole.encoding
     assert encoding is not None  # rows from files always name their clients
     from fedstein.data.read_files import read_table

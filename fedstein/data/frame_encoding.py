@@ -38,7 +38,7 @@ def chosen_columns(frame: Any, others: Sequence[str], options: FrameOptions, whe
         Their names.
 
     Raises:
-        InputError: A column is named that is not there, or that is the target.
+        InputError: The user has named a column that does not exist, or that is the target.
     """
     names = frame_names(frame, where)
     for key, wanted in (("features", options.features or ()), ("drop", options.drop or ())):
@@ -61,7 +61,7 @@ def frame_table(frame: Any, names: Sequence[str], others: Sequence[str], options
     Args:
         frame: The DataFrame.
         names: The feature columns.
-        others: Columns that it may have besides.
+        others: Further columns that it may have.
         options: Which columns the user wants.
         where: What messages call the DataFrame.
 

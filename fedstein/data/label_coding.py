@@ -18,19 +18,19 @@ def code_labels(
 ) -> tuple[tuple[Label, ...], list[np.ndarray]]:
     """Number the labels of several clients.
 
-    Whole numbers from 0 on are taken as they are, also where a number between them does not occur. Other labels (text,
-    truth values, numbers from 1 on or below zero) are numbered in sorted order.
+    Whole numbers from 0 on are the class indices themselves, even if a number between them does not occur. Other labels
+    (text, truth values, numbers from 1 on or below zero) are numbered in sorted order.
 
     Args:
         parts: The labels of each client.
         names: What messages call each client.
-        numbered: Whether numbers are the indices themselves, whatever they are: for models of the user's own.
+        numbered: Whether all numbers are the class indices themselves, as for a model of the user's own.
 
     Returns:
         The label of each class, and the class indices of each client (int32).
 
     Raises:
-        InputError: A label is missing or a fraction, or labels are of different types.
+        InputError: A label is missing or is a fraction, or labels have different types.
     """
     cleaned = [_cleaned(np.asarray(part), name) for part, name in zip(parts, names, strict=True)]
     kinds = {part.dtype.kind for part in cleaned}
@@ -60,7 +60,7 @@ def coded(y: np.ndarray, labels: Sequence[Label], name: str) -> np.ndarray:
         int32 indices.
 
     Raises:
-        InputError: A label is not one of these.
+        InputError: A label is not among ``labels``.
     """
     index = {label: code for code, label in enumerate(labels)}
     found = [value if not isinstance(value, np.generic) else value.item() for value in _cleaned(np.asarray(y), name)]

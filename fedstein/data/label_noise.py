@@ -26,10 +26,10 @@ def with_wrong_labels(
         shards: The row numbers of each client.
         share: The share of a client's labels that is replaced, rounded to whole rows.
         clients: The clients whose labels are replaced; None for all.
-        seed: The seed of the run. Every client has draws of its own.
+        seed: The seed of the run. Every client has its own random numbers.
 
     Returns:
-        The dataset with other training labels; the dataset itself where the share is 0.
+        The dataset with other training labels; the dataset itself if the share is 0.
 
     Raises:
         InputError: The task is a regression, or there is no client of that number.

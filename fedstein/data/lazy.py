@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 class Lazy(Sequence[Item], Generic[Item]):
-    """The sequence ``make(0)``, ..., ``make(count - 1)``. It makes an item anew on each access."""
+    """The sequence ``make(0)``, ..., ``make(count - 1)``. It makes an item again on each access."""
 
     def __init__(self, count: int, make: Callable[[int], Item]):
         self._count, self._make = count, make

@@ -1,4 +1,4 @@
-"""A table of numbers that holds names with counts and can be added up: secure sums of it give names nobody listed.
+"""A table of numbers that holds names with counts and can be added up, so that a secure sum can find unknown names.
 
 A secure sum adds arrays of one shape, and the names of categories are not known beforehand. Each client therefore
 writes its names into an invertible Bloom lookup table (Goodrich and Mitzenmacher 2011). A name n of column c with m
@@ -7,10 +7,10 @@ rows, k of them to train on, has the key
     v(c, n) = (c, the bytes of n in words of 24 bits, a check of 48 bits),
 
 and the client adds (k, m, m v) to one cell in each of four parts of the table. Tables of several clients add up, and
-equal names have equal cells. In the sum, a cell that holds one name alone shows it: every entry is a multiple of m, and
-the check fits. The name is then taken out of its other cells, which leaves further cells with one name alone, until the
-table is empty. A table that does not become empty held too many names. All numbers are integers below 2^53, so that
-sums are exact.
+equal names have equal cells. In the sum, a cell that holds a single name reveals it: every entry is a multiple of m,
+and the check fits. The name is then subtracted from its other cells, which leaves further cells with a single name,
+until the table is empty. If the table does not become empty, it had too many names. All numbers are integers below
+2^53, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 
 from fedstein.errors import InputError
 
-PARTS = 4  # cells of a name, each in a part of the table of its own
-CELLS_OF_A_COLUMN = 64  # cells of one part for each column; 50 names a column come out but for a chance below 1e-4
+PARTS = 4  # the parts of a table; a name has one cell in each part
+CELLS_OF_A_COLUMN = 64  # cells of a part for each column; 50 names a column cannot be read with a probability < 1e-4
 NAME_BYTES, WORD_BYTES = 48, 3
 MOST_ROWS = 2 ** (53 - 8 * WORD_BYTES - 1)  # rows of all clients together up to which products are exact
 KEY = 1 + NAME_BYTES // WORD_BYTES + 2
@@ -41,7 +41,7 @@ class Counted(NamedTuple):
 
 
 def table_shape(columns: int) -> tuple[int, int, int]:
-    """The shape of a table for so many columns."""
+    """The shape of a table for that many columns."""
     return PARTS, CELLS_OF_A_COLUMN * columns, WIDTH
 
 
@@ -51,10 +51,10 @@ def write_table(entries: Iterable[Counted], columns: int, salt: str) -> np.ndarr
     Args:
         entries: The names of one client, each once in its column.
         columns: How many columns the table is for.
-        salt: Decides which cells a name has; the same for all clients of a sum.
+        salt: Decides which cells a name gets; it is the same for all clients of a sum.
 
     Returns:
-        The table, float64 with integers in it.
+        The table: integers, stored as float64.
 
     Raises:
         InputError: A name is too long for a table, or there are too many rows.
@@ -74,11 +74,11 @@ def read_table(total: np.ndarray, salt: str) -> list[Counted] | None:
     """Read the names of a sum of tables.
 
     Args:
-        total: The sum of what ``write_table`` gave to each client.
+        total: The sum of the clients' tables, which ``write_table`` made.
         salt: The salt of these tables.
 
     Returns:
-        Every name with its counts over all clients; None if there are too many names, or if the sum is no sum of
+        Every name with its counts over all clients; None if there are too many names, or if ``total`` is not a sum of
         tables.
     """
     left, found = np.rint(np.asarray(total, np.float64)), []
@@ -131,7 +131,7 @@ def _digest(salt: str, about: int | str, text: bytes) -> bytes:
 
 
 def _name_in(key: np.ndarray) -> str | None:
-    """The name that a key holds; None if it is no key."""
+    """The name in a key; None if it is not a valid key."""
     words = key[1 : 1 + NAME_BYTES // WORD_BYTES]
     if (key < 0).any() or (key >= 256**WORD_BYTES).any():
         return None

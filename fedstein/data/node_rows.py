@@ -76,7 +76,7 @@ def count_rows(
 
     Raises:
         InputError: If the file cannot be read, does not have the columns, has a column that cannot be coded, or lacks
-            values that nothing is to replace.
+            values although ``missing`` is None.
     """
     table, y = _read(path, expectation)
     kept, _ = split_of(y, fraction)

@@ -37,11 +37,10 @@ def expectation(
         categories: The categories of each column that has some.
         coding: "one-hot" or "reference".
         missing: What to do with missing values.
-        fill: What takes the place of a missing value in each column.
+        fill: The value that replaces a missing value in each column.
 
     Returns:
-        The required columns. While something about them must be found from the nodes (``is_open``), all columns count
-        as numbers.
+        The required columns. All of them count as numbers until the nodes have been asked about them (``is_open``).
 
     Raises:
         InputError: If a key is missing or contradicts another one.
@@ -85,17 +84,18 @@ def is_open(
     missing: str | None,
     fill: Mapping[str, float | str] | None,
 ) -> bool:
-    """Tell whether the nodes must still be asked for categories, or for what takes the place of missing values.
+    """Tell whether the nodes must still be asked for categories, or for the values that replace missing ones.
 
-    They are not asked where every list of categories is given: ``{}`` says that no column has categories.
+    They are not asked if all lists of categories are given and, with ``missing``, also ``fill``. ``{}`` as
+    ``categories`` says that no column has categories.
 
     Args:
-        categories: The keys ``data.categories``,
-        missing: ``data.missing``
-        fill: and ``data.fill`` of the config.
+        categories: The value of ``data.categories``.
+        missing: The value of ``data.missing``.
+        fill: The value of ``data.fill``.
 
     Returns:
-        Whether something is still to be found.
+        Whether the nodes must be asked.
     """
     if categories is None or (missing is not None and fill is None):
         return True
@@ -125,7 +125,7 @@ def load_nodes(
         categories: The categories of each column that has some.
         coding: "one-hot" or "reference".
         missing: What to do with missing values.
-        fill: What takes the place of a missing value in each column.
+        fill: The value that replaces a missing value in each column.
         test_path: A file with test rows on the server.
         standardize: Not used here; the nodes' sums give the scaling later.
 
@@ -160,7 +160,7 @@ def with_scaling(dataset: Dataset, scaling: Scaling) -> Dataset:
     """Scale the test rows once the scaling is known.
 
     Args:
-        dataset: What ``load_nodes`` returned.
+        dataset: The result of ``load_nodes``.
         scaling: The scaling that all nodes use.
 
     Returns:

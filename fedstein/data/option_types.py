@@ -19,7 +19,7 @@ def check_option_types(options: Mapping[str, Any]) -> None:
         options: Keys of ``[data]`` with their values; None counts as not given.
 
     Raises:
-        InputError: A value is of another type than its key.
+        InputError: A value does not have the type of its key.
     """
     for key, value in options.items():
         if value is not None and (expected := _expected(key, value)):

@@ -311,7 +311,7 @@ def _shared_out_by_ratio(available: np.ndarray, major: np.ndarray, ratio: float)
 def _fixed_size_dirichlet(available: np.ndarray, request: PartitionRequest, rng: np.random.Generator) -> np.ndarray:
     """Draw proportions for each client.
 
-    If a class has no rows left, the other classes fill the place in their proportions.
+    If a class has no rows left, the other classes fill the gap in their proportions.
     """
     left = available.copy()
     counts = np.zeros((request.clients, len(available)), np.int64)

@@ -21,10 +21,10 @@ class Columns(NamedTuple):
 
     Attributes:
         features: The names of the features, in the order of the first client; empty if clients are arrays.
-        target: The column to predict; empty where targets are passed on their own.
+        target: The column to predict; empty if targets are passed separately.
         client: The column with the owner of each row; empty if there is none.
-        encoding: How the features become numbers; None: they are numbers.
-        options: What the user wants of the columns.
+        encoding: How the features become numbers; None if they are numbers already.
+        options: The user's settings for the columns.
     """
 
     features: tuple[str, ...] = ()
@@ -71,10 +71,10 @@ def read_clients(
         options: What the user wants of the columns of DataFrames.
 
     Returns:
-        The clients. Columns of DataFrames stand in the order of the first client, by their names.
+        The clients. The columns of all DataFrames are put into the order of the first client, by name.
 
     Raises:
-        InputError: The clients are none of these, columns are missing or superfluous, or rows are no numbers.
+        InputError: The clients have another form, columns are missing or superfluous, or rows are not numbers.
     """
     for argument, name in (("target", target), ("client", client)):
         if name is not None and not isinstance(name, str):
@@ -104,7 +104,7 @@ def read_clients(
 
 
 def split_frame(frame: Any, target: str | None, client: str | None) -> dict[str, Any]:
-    """One DataFrame for each client of a DataFrame with everybody's rows, in the sorted order of the clients' names."""
+    """Split a DataFrame with the rows of all clients into one DataFrame for each client, sorted by name."""
     if target is None or client is None:
         raise InputError(
             "one DataFrame needs client= and target=, the names of the columns with the owner of each row and with "
@@ -135,7 +135,7 @@ def read_rows(part: Any, columns: Columns, where: str, precision: Any) -> Rows:
         Features, and targets of the type that was passed.
 
     Raises:
-        InputError: It is neither, or its columns are not the first client's.
+        InputError: It is neither, or its columns are not those of the first client.
     """
     if is_frame(part):
         if not columns.target:
@@ -177,7 +177,7 @@ def features_of(x: Any, columns: Columns, where: str, precision: Any, extra: boo
         Rows x features.
 
     Raises:
-        InputError: The rows are no such rows.
+        InputError: The rows have other columns, or are not numbers.
     """
     if not is_frame(x):
         return as_rows(x, where, precision, features)
@@ -197,14 +197,14 @@ def as_rows(x: Any, name: str, precision: Any, features: int = 0) -> np.ndarray:
     Args:
         x: The rows.
         name: What messages call them.
-        precision: The type of the result. Arrays of float64 are not cast down: that is for the user to decide.
+        precision: The type of the result. Arrays of float64 are not cast to float32, because the user must decide this.
         features: The number of columns that there must be; 0 for any.
 
     Returns:
         Rows x features.
 
     Raises:
-        InputError: The rows have another shape, are no finite numbers, or are float64 in a float32 run.
+        InputError: The rows have another shape, are not finite numbers, or are float64 in a float32 run.
     """
     if getattr(x, "dtype", None) == np.float64 and np.dtype(precision) != np.float64:
         raise InputError(
@@ -274,7 +274,7 @@ def refuse_other_order(x: Any, y: Any, where: str) -> None:
 
 
 def _coded(parts: Sequence[Any], columns: Columns, called: Sequence[str]) -> Columns:
-    """The features of the first client, and how those of all clients become numbers; nothing for arrays."""
+    """Find the features of the first client and the encoding of all clients' features; nothing for arrays."""
     frames = [_frame_of(part) for part in parts]
     if frames[0] is None:
         return columns
@@ -283,7 +283,7 @@ def _coded(parts: Sequence[Any], columns: Columns, called: Sequence[str]) -> Col
     tables = [
         frame_table(frame, names, () if isinstance(part, (tuple, list)) else others, columns.options, where)
         for frame, part, where in zip(frames, parts, called, strict=True)
-        if frame is not None and len(frame)  # what is no DataFrame, or empty, is refused when it is read
+        if frame is not None and len(frame)  # other objects and empty DataFrames are refused when they are read
     ]
     if not tables:
         return columns._replace(features=names)

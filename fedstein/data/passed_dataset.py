@@ -33,10 +33,10 @@ def as_dataset(
         precision: The type of the targets of a regression.
 
     Returns:
-        The dataset, without test rows where none were passed, and the label of each class.
+        The dataset, without test rows if none were passed, and the label of each class.
 
     Raises:
-        InputError: Targets are no labels or no numbers.
+        InputError: Targets are not labels, or not numbers.
     """
     called, parts = clients.called(), [y for _, y in clients.rows]
     held = test[1] if test is not None else None
@@ -74,11 +74,11 @@ def refuse_others(dataset: Dataset, called: Sequence[str]) -> None:
     """Refuse targets that are not counts, client by client.
 
     Args:
-        dataset: What ``as_dataset`` made.
+        dataset: The result of ``as_dataset``.
         called: What messages call each client.
 
     Raises:
-        InputError: A target is no whole number from 0.
+        InputError: A target is not a whole number from 0.
     """
     for name, (_, y) in zip(called, rows_by_client(dataset), strict=True):
         refuse_no_counts(y, name)
@@ -86,13 +86,13 @@ def refuse_others(dataset: Dataset, called: Sequence[str]) -> None:
 
 
 def standardised(dataset: Dataset, target: bool) -> Dataset:
-    """Scale the rows like those of files: numeric columns to mean 0 and sd 1, columns of only 0 and 1 not at all.
+    """Scale the rows like rows of files: numeric columns to mean 0 and sd 1; columns of only 0 and 1 are not scaled.
 
-    The scaling is that of the training rows. It is made from the sums that every client would send
+    The scaling is computed from the training rows, by the sums that every client would send
     (``fedstein.data.scaling``).
 
     Args:
-        dataset: What ``as_dataset`` made.
+        dataset: The result of ``as_dataset``.
         target: Whether to scale the target of a regression too; never for counts.
 
     Returns:
@@ -100,7 +100,7 @@ def standardised(dataset: Dataset, target: bool) -> Dataset:
     """
     parts = [(x.astype(np.float64), y.astype(np.float64) if target else None) for x, y in rows_by_client(dataset)]
     kept = dataset.encoding.binary_fills if dataset.encoding is not None else np.full(dataset.train_x.shape[1], np.nan)
-    fills = kept.astype(dataset.train_x.dtype).astype(np.float64)  # as the rows were cast
+    fills = kept.astype(dataset.train_x.dtype).astype(np.float64)  # rounded in the same way as the rows
     first = add(first_sums(*part, fills) for part in parts)
     scaling = scale_from(first, add(second_sums(*part, mean_from(first)) for part in parts))
     precision, middle, unit = dataset.train_x.dtype, np.array(scaling.target_mean), np.array(scaling.target_scale)
@@ -122,7 +122,7 @@ def rows_by_client(dataset: Dataset) -> list[Rows]:
     """The rows of each client, in the order in which they were passed.
 
     Args:
-        dataset: What ``as_dataset`` made, or the same from a run folder.
+        dataset: The result of ``as_dataset``, or the same dataset from a run folder.
     """
     assert dataset.client_of_row is not None, "rows that were passed have owners"
     sizes = np.bincount(dataset.client_of_row, minlength=len(dataset.client_names))
@@ -135,7 +135,7 @@ def _classes(
 ) -> tuple[tuple[Label, ...], list[np.ndarray], np.ndarray]:
     """The label of each class, and the class indices of the clients and of the test rows."""
     own, numeric = declared is not None, all(np.asarray(y).dtype.kind in "biuf" for y in parts)
-    if test is not None and numeric:  # numbers leave room for classes that only the test rows have
+    if test is not None and numeric:  # if labels are numbers, test rows may have classes that no client has
         labels, codes = code_labels([*parts, test], [*called, "test"], own)
         targets, test_y = codes[:-1], codes[-1]
     else:

@@ -27,7 +27,7 @@ from fedstein.errors import InputError
 
 
 class Wanted(NamedTuple):
-    """The columns of a file that are used; the fields are those of ``read_table``."""
+    """The columns of a file that are used. ``read_table`` explains the fields."""
 
     target: str | None = None
     client: str | None = None

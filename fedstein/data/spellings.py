@@ -16,11 +16,11 @@ def refuse_cases(names: Iterable[str], what: str, remedy: str) -> None:
 
     Args:
         names: The names.
-        what: What has them, for the message.
-        remedy: What to do if they are meant, for the message.
+        what: What the names belong to, for the message.
+        remedy: What to do if the difference is intended, for the message.
 
     Raises:
-        InputError: There are "Yes" and "yes".
+        InputError: Two names differ only in capital letters, such as "Yes" and "yes".
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -32,14 +32,14 @@ def refuse_cases(names: Iterable[str], what: str, remedy: str) -> None:
 
 
 def refuse_foreign_labels(labels: Mapping[str, Sequence[str]], column: str) -> None:
-    """Refuse a file with several labels of which no other file has one: it probably codes them in another way.
+    """Refuse a file with several labels if no other file has any of them: it probably codes its labels differently.
 
     Args:
         labels: The labels of every file, by its name.
         column: The target column.
 
     Raises:
-        InputError: One file has "yes" and "no", and the others have 0 and 1.
+        InputError: There is such a file. For example, it has "yes" and "no", and the others have 0 and 1.
     """
     for file, own in labels.items():
         others = sorted({each for other, found in labels.items() if other != file for each in found})
@@ -52,13 +52,13 @@ def refuse_foreign_labels(labels: Mapping[str, Sequence[str]], column: str) -> N
 
 
 def refuse_comma_numbers(name: str, column: str, texts: Sequence[str], places: Sequence[str]) -> None:
-    """Refuse a column whose values are all numbers with a decimal comma, which would be categories otherwise.
+    """Refuse a column whose values are all numbers with a decimal comma, because they would become categories.
 
     Args:
         name: What messages call the file.
         column: The column.
         texts: Its values that are text.
-        places: Where they are.
+        places: The positions of these values.
 
     Raises:
         InputError: All values look like "3,5".
@@ -75,7 +75,7 @@ def refuse_constants(columns: Mapping[str, np.ndarray], least_rows: int, where: 
 
     Args:
         columns: The values of each column.
-        least_rows: With fewer rows nothing is refused.
+        least_rows: The check needs at least this many rows.
         where: What messages call the rows.
 
     Raises:

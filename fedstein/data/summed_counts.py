@@ -1,10 +1,11 @@
-"""Counts of columns as arrays that can be added up, for secure sums: no client's own counts are needed.
+"""Counts of columns as arrays that can be added up, for secure sums: the server does not see any client's own counts.
 
-First come numbers of every column (``first_counts``): rows, missing values, numbers, sums, and how many clients have
-text in it. The total says which columns have names to count. Their names come second, in a table that adds up
-(``fedstein.data.name_sketch``). ``total_counts`` gives what ``column_counts.add_counts`` gives for plain counts, except
-what only a single client's counts tell: the largest number of rows at one client, and whether a client's values are all
-different. Both only serve to find identifiers among columns that nobody named, and features of nodes are always named.
+The first sum has numbers of every column (``first_counts``): rows, missing values, numbers, sums, and how many clients
+have text in it. It shows which columns have names to count. The second sum has these names, in a table that adds up
+(``fedstein.data.name_sketch``). ``total_counts`` returns the same as ``column_counts.add_counts`` for plain counts,
+except for two facts that only a single client's counts can show: the largest number of rows at one client, and whether
+a client's values are all different. Fedstein uses both only to find identifiers among columns that the user has not
+named, and the features of nodes are always named.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def first_shapes(columns: int) -> Shapes:
 
 
 def first_counts(every: Counts, training: Counts) -> Arrays:
-    """A client's numbers of every column.
+    """Collect a client's numbers of every column.
 
     Args:
         every: Its counts over all rows.
@@ -55,11 +56,11 @@ def columns_with_names(
     Args:
         total: The sum of ``first_counts`` over clients.
         names: The columns.
-        known: What ``encoding.known_categories`` gives.
+        known: The result of ``encoding.known_categories``.
         mode: Whether the most frequent value of numbers is needed.
 
     Returns:
-        Their places. A column with too many different values at some client is not among them.
+        The positions of these columns. A column with too many different values at some client is not among them.
 
     Raises:
         InputError: A column has text at some clients and numbers at others.
@@ -81,13 +82,14 @@ def columns_with_names(
 def name_table(
     every: Counts, training: Counts, places: Sequence[int], known: Mapping[str, Sequence[str]], salt: str
 ) -> np.ndarray:
-    """A client's table of names.
+    """Make a client's table of names.
 
     Args:
         every: Its counts over all rows.
-        training: Its counts over the rows to train on, with the values of numbers where these are needed.
+        training: Its counts over the rows to train on, with the values of numbers if these are needed.
         places: The columns whose names are counted.
-        known: What ``encoding.known_categories`` gives. Of a column with a list, only names in the list are written.
+        known: The result of ``encoding.known_categories``. If it lists the categories of a column, only these names are
+            written.
         salt: The salt of the sum.
 
     Returns:
@@ -112,15 +114,15 @@ def name_table(
 def total_counts(
     total: Mapping[str, np.ndarray], names: Sequence[str], table: np.ndarray | None, salt: str, *, fewer: bool = False
 ) -> tuple[dict[str, ColumnCounts], dict[str, ColumnCounts]]:
-    """The counts over all clients.
+    """Compute the counts over all clients.
 
     Args:
         total: The sum of ``first_counts``.
         names: The columns.
         table: The sum of ``name_table``; None if no column has names.
         salt: The salt of the sum.
-        fewer: Whether clients have dropped out between the two sums. The rows of a column with names are then those of
-            the second sum.
+        fewer: Whether clients have dropped out between the two sums. The number of rows of a column with names is then
+            taken from the second sum.
 
     Returns:
         The counts over all rows, and over the rows to train on.
@@ -147,7 +149,7 @@ def total_counts(
 
 
 def _of_names(counts: ColumnCounts) -> ColumnCounts:
-    """The counts with as many rows as names were counted in."""
+    """Return the counts with the number of rows in which names were counted."""
     return counts._replace(rows=counts.missing + sum(counts.names.values()), numbers=0)
 
 

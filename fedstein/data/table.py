@@ -4,7 +4,7 @@
 What follows is the same for both:
 
     tables = [table_of("clinic a", columns_a, target="ill"), table_of("clinic b", columns_b, target="ill")]
-    same_columns(tables)                                             # columns are aligned by name, or refused
+    same_columns(tables)                                             # the features are the same, in any order
     counts = add_counts([count_columns(table) for table in tables])  # names, counts and sums; no rows
     encoding = choose_encoding(counts, missing="mean")               # fedstein.data.encoding
     x = [encoding.encode(table) for table in tables]                 # float64, columns encoding.feature_names
@@ -32,12 +32,12 @@ class Table:
         features: The feature columns by name, in the order of the file.
         target_name: The name of the target column; empty if there is none.
         targets: The target of each row as text.
-        clients: The client of each row, where a column names it.
+        clients: The client of each row, if a column names it.
         rows: The number of rows.
         lines: The line that each row ends on (CSV).
         named: False for an NPZ file without feature_names, whose columns are identified by position.
         categorical: Features whose type says that they are categories, whatever their values look like.
-        dropped: The columns that are there and were left out.
+        dropped: The columns of the file that were left out.
     """
 
     name: str
@@ -224,7 +224,7 @@ def same_columns(tables: Sequence[Table]) -> tuple[str, ...]:
         The features in the order of the first table.
 
     Raises:
-        InputError: A table lacks a column that another one has. Columns without names must be equally many.
+        InputError: A table lacks a column that another one has, or only some of the tables name their columns.
     """
     first = tables[0]
     for table in tables[1:]:
@@ -259,7 +259,7 @@ def numbers(values: Column, table: Table, column: str) -> np.ndarray:
 
 
 def read_numbers(values: Column) -> np.ndarray:
-    """Read the numbers of a column as float64, with NaN if a cell holds none."""
+    """Read the numbers of a column as float64, with NaN for a cell without a number."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values.astype(np.float64)
     try:
@@ -299,7 +299,7 @@ def texts(values: Column) -> list[str]:
 
 
 def refuse_blanks(table: Table, columns: Mapping[str, Column], names: Sequence[str]) -> None:
-    """Refuse values that differ only in blanks around them, since nobody can tell whether they are the same.
+    """Refuse values that differ only in blanks around them, because they may or may not mean the same.
 
     Args:
         table: The table, for the message.
@@ -307,7 +307,7 @@ def refuse_blanks(table: Table, columns: Mapping[str, Column], names: Sequence[s
         names: The columns to look at.
 
     Raises:
-        InputError: A column has "x" and "x ".
+        InputError: A column has such values, for example "x" and "x ".
     """
     for name in names:
         values = columns[name]
@@ -330,7 +330,7 @@ def refuse_nameless_clients(table: Table, column: str) -> None:
         InputError: A row has no client. The message names the line.
     """
     for row, value in enumerate(table.clients or ()):
-        if is_missing(value) or value == "None":  # what a missing value of Python looks like as text
+        if is_missing(value) or value == "None":  # Python's None as text
             got = f"{value!r}" if value else "nothing"
             raise InputError(
                 f"{table.name}: expected a client in column {column!r}, got {got} on {table.place(row)}; "

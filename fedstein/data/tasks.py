@@ -9,14 +9,14 @@ from fedstein.data.dataset import TASKS
 from fedstein.data.table import Table
 from fedstein.errors import InputError
 
-MOST_LABELS = 50  # text with more different values is no label
+MOST_LABELS = 50  # text with more different values is not a label
 MOST_INTEGERS = 10  # more different integers than this could be labels or counts
 
 
 def choose_task(
     tables: Sequence[Table], task: str | None, labels: Sequence[str | int] | None, model_task: str | None
 ) -> str:
-    """Decide the task from the targets, unless the user has.
+    """Decide the task from the targets, unless the user has set it.
 
     Args:
         tables: The rows.

@@ -56,7 +56,7 @@ def load_file(
         coding: "one-hot" or "reference", see ``fedstein.data.encoding``.
         labels: The labels of a classification in the order of the classes; by default those of the rows, sorted.
         task: "classification" or "regression"; by default the targets decide.
-        model_task: The task of the model that was chosen, which decides where the targets could be either.
+        model_task: The task of the model that was chosen. It decides if the targets could be labels or numbers.
         test_path: A further file with the test rows.
         test_fraction: The share of rows that become test rows if there is no such file.
         standardize: Whether to scale features (and regression targets) by their mean and sd over the training rows.
@@ -130,7 +130,7 @@ def load_features(path: str | Path, feature_names: Sequence[str], encoding: Enco
 
     Args:
         path: A CSV, Parquet or NPZ file. It may have further columns.
-        feature_names: The columns to read, where there is no encoding.
+        feature_names: The columns to read if there is no encoding.
         encoding: How the columns of the run's own files were coded.
 
     Returns:
@@ -162,7 +162,7 @@ def _read_tables(
                 f"{table.name}: expected the columns {listed(lacking)} (data.features), which are missing; add them "
                 "to the file, or correct the names"
             )
-        target = table.target_name  # what the first file's last column is called, all others must have
+        target = table.target_name  # all other files must have a column of this name too
         tables.append(table)
     there = frozenset[str]().union(*(table.dropped for table in tables))
     if unknown := [name for name in drop if name not in there]:
@@ -242,7 +242,7 @@ def _encoding(
     missing: str | None,
     coding: str | None,
 ) -> Encoding:
-    """Every table counts its own columns; only the counts and sums decide, as if the tables were elsewhere."""
+    """Choose the encoding from the counts and sums of each table, as if the tables were on different machines."""
     if unknown := [name for name in categories if name not in names]:
         raise InputError(
             f"data.categories: expected names of feature columns, got {unknown[0]!r}; the features are {listed(names)}"

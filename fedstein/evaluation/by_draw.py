@@ -1,4 +1,4 @@
-"""Predictions of each draw of theta on its own, where ``predictive`` averages over them.
+"""Predictions of each draw of theta on its own. ``predictive`` averages over draws instead.
 
 Uncertainty has two sources: the spread of p(y | x, theta) for each theta, and the spread over theta. Only the
 predictions of single draws tell them apart.

@@ -1,8 +1,9 @@
 """The channel: every array between server and clients goes through it, in process and on a network alike.
 
-It encodes what leaves and decodes what arrives, counts the bytes of a round, and remembers what clients hold already,
-so that the same array is not sent twice. Both engines compute from what came out of the channel, so they stay equal
-bit for bit. Evaluation and set-up messages hold sums, which travel as they are and are counted apart.
+It encodes outgoing messages, decodes incoming ones and counts the bytes of a round. It also remembers which arrays
+clients already have, so that the same array is not sent twice. Both engines compute from decoded arrays, so their
+results are equal bit for bit. Evaluation and set-up messages contain sums, which are sent unencoded and counted
+separately.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def size_of(arrays: Mapping[str, Any]) -> int:
 
 
 class Wire(NamedTuple):
-    """A codec for each kind of message, with what every message of a run has in common. Clients have one too."""
+    """A codec for each kind of message, and the facts that all messages of a run share. Server and clients have one."""
 
     codecs: Mapping[str, Codec]  # the codec of each kind of message
     seed: int
@@ -65,14 +66,14 @@ class Wire(NamedTuple):
     def encode(
         self, kind: str, round_index: int, client: int, arrays: Arrays, reference: Mapping[str, Any] = NOTHING
     ) -> Arrays:
-        """Encode the arrays of a message; ``reference`` is what the receiver already holds, decoded."""
+        """Encode the arrays of a message; ``reference`` has the decoded arrays that the receiver already has."""
         encoded = self.codecs[kind].encode(arrays, self._info(kind, round_index, client, reference))
         return encoded if self.packing == "none" else pack(encoded)
 
     def decode(
         self, kind: str, round_index: int, client: int, arrays: Arrays, reference: Mapping[str, Any] = NOTHING
     ) -> Arrays:
-        """The arrays that the receiver computes from."""
+        """Decode a message."""
         return self.decode_unpacked(kind, round_index, client, self.unpack(arrays), reference)
 
     def decode_unpacked(
@@ -82,7 +83,7 @@ class Wire(NamedTuple):
         return self.codecs[kind].decode(arrays, self._info(kind, round_index, client, reference))
 
     def unpack(self, arrays: Arrays) -> Arrays:
-        """The arrays as the codec wrote them."""
+        """Undo the packing of a message; the result is still encoded."""
         return arrays if self.packing == "none" else as_jax_arrays(unpack(arrays))
 
     def _info(self, kind: str, round_index: int, client: int, reference: Mapping[str, Any]) -> MessageInfo:
@@ -100,11 +101,11 @@ def as_jax_arrays(arrays: Arrays) -> Arrays:
 
 
 def without_held(encoded: Arrays, held: Mapping[str, Any]) -> Arrays:
-    """The arrays of a message without those that the receiver holds already, bit for bit.
+    """Leave out the arrays of a message that the receiver already has, bit for bit.
 
     Args:
-        encoded: The message as it travels.
-        held: What the receiver holds.
+        encoded: The encoded message.
+        held: The encoded arrays that the receiver has.
 
     Returns:
         The arrays that must be sent.
@@ -113,7 +114,7 @@ def without_held(encoded: Arrays, held: Mapping[str, Any]) -> Arrays:
 
 
 def is_finite(arrays: Arrays) -> bool:
-    """Whether every number of a message is finite. It is checked on the host, where nothing has to be compiled."""
+    """Whether every number of a message is finite. The check runs in NumPy, so that nothing has to be compiled."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = (np.asarray(array) for array in arrays.values())
         return all(bool(np.isfinite(np.sum(array)) or np.all(np.isfinite(array))) for array in found)
@@ -126,7 +127,7 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 class Broadcast(NamedTuple):
-    """One broadcast: as the server has it, as it is encoded, and as clients decode it."""
+    """One broadcast in three forms: the server's arrays, the encoded arrays, and the arrays that clients decode."""
 
     original: Arrays
     wire: Arrays
@@ -134,14 +135,14 @@ class Broadcast(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """The input of training: as the server has it, and as the client decodes it."""
+    """The input of training in two forms: the server's arrays, and the arrays that the client decodes."""
 
     original: Arrays
     received: Arrays
 
 
 class Channel:
-    """The server's end. ``down`` and ``up`` count the array bytes of the current round, first deliveries only."""
+    """The server's end. ``down`` and ``up`` count the array bytes of the current round, without repeated messages."""
 
     def __init__(self, wire: Wire):
         self.wire = wire
@@ -151,7 +152,7 @@ class Channel:
         self._assigned: dict[int, Assigned] = {}  # by client that trains
 
     def begin(self, round_index: int) -> None:
-        """Start counting a new round. Nobody holds anything yet."""
+        """Start counting a new round, in which no client has received anything yet."""
         self._round, self._broadcast = round_index, None
         self._assigned = {}
         self.down = self.up = 0
@@ -160,12 +161,12 @@ class Channel:
         """Encode a broadcast once and count it for every candidate.
 
         Args:
-            arrays: What the candidates need.
-            candidates: The clients that it goes to.
-            held: What they already hold, encoded. An array that is the same in the broadcast is not counted again.
+            arrays: The arrays that the candidates need.
+            candidates: The clients that receive it.
+            held: The encoded arrays that they already have. An equal array of the broadcast is not counted again.
 
         Returns:
-            The broadcast in all its forms.
+            The broadcast in its three forms.
         """
         encoded = self.wire.encode("broadcast", self._round, ALL_CLIENTS, arrays)
         received = self.wire.decode("broadcast", self._round, ALL_CLIENTS, encoded)
@@ -178,10 +179,11 @@ class Channel:
 
         Args:
             client: The client's id.
-            arrays: What the client needs. An array that is the very object of the broadcast is not sent again.
+            arrays: The arrays that the client needs. An array that is the same object as in the broadcast is not sent
+                again.
 
         Returns:
-            The message as it travels, and the broadcast as it travelled if part of it is used, else nothing.
+            The encoded message, and the encoded broadcast if training uses part of it, otherwise an empty mapping.
         """
         held = self._broadcast.original if self._broadcast is not None else {}
         known = {name for name, array in arrays.items() if held.get(name) is array}
@@ -200,10 +202,10 @@ class Channel:
         Args:
             kind: ``"report"`` or ``"update"``.
             client: The client that sent it.
-            arrays: The reply as it travelled.
+            arrays: The encoded reply.
 
         Returns:
-            The arrays that the server computes from.
+            The decoded arrays.
         """
         self.up += size_of(arrays)
         assigned = self._assigned.get(client) if kind == "update" else None
@@ -217,12 +219,13 @@ class Channel:
     def without_rounding(self, client: int, update: Arrays) -> Arrays:
         """Correct an update for the rounding of the points that the client started from.
 
-        The client starts from what it received, theta + n with the rounding error n of the codec, and moves to theta'.
-        The server applies the move to its own points, theta' - n, so that rounding errors do not add up over rounds.
+        The client starts from the decoded points theta + n, with the rounding error n of the codec, and moves to
+        theta'. The server applies the move to its own points, theta' - n, so that rounding errors do not add up over
+        rounds.
 
         Args:
             client: The client that trained.
-            update: Its update as ``receive`` gave it.
+            update: Its update as ``receive`` returned it.
 
         Returns:
             The update to apply. It is unchanged if the codec is exact or the update has no such points.

@@ -48,16 +48,16 @@ class HeldOut(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Values that the clients of one process share in a round: terms of their targets, and values of the scheme."""
+    """Values that all clients of one process share in a round: terms of their targets, and values of the scheme."""
 
     terms: SharedTerms
     of_scheme: Any
 
 
 class ClientProgram:
-    """Model, method and scheme as a client runs them. It holds no data: state and shard are passed in.
+    """Model, method and scheme as a client runs them. The program has no data: state and shard are passed in.
 
-    Messages come in and go out as they are on the wire; the program decodes and encodes them.
+    The program takes and returns encoded messages; it decodes and encodes them itself.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class ClientProgram:
             method: The method.
             scheme: The selection scheme.
             seed: The seed of the run.
-            batch_size: Clients with no more rows than this use all of them in every step.
-            report_rows: Rows that a report looks at; 0 looks at all.
-            schedule: The factor on the step size by round.
+            batch_size: The rows of a step. Clients with no more rows than this use all of them in every step.
+            report_rows: The number of rows that a report uses; 0 uses all rows.
+            schedule: The factor on the step size in each round.
             wire: The codec of the run's messages; None writes arrays as they are.
-            metrics: What held-out rows are evaluated by.
+            metrics: The metrics of held-out rows.
             guard: The guard of a private run, which checks everything that leaves a client; None for other runs.
         """
         self.model, self.method, self.scheme = model, method, scheme
@@ -134,12 +134,12 @@ class ClientProgram:
         Args:
             round_index: The round, from 1.
             client: The client's id.
-            prepared: What ``prepare`` gave for this round's broadcast.
+            prepared: The result of ``prepare`` for this round's broadcast.
             state: The client's state; None if it has never trained.
             shard: The client's rows.
 
         Returns:
-            The report as it travels.
+            The encoded report.
         """
         self._gate("ask")
         rows = self.report_rows if self.report_rows < shard.rows else 0
@@ -156,13 +156,13 @@ class ClientProgram:
         Args:
             round_index: The round, from 1.
             client: The client's id.
-            assignment: What the server sent for training, as it travelled.
+            assignment: The encoded arrays that the server sent for training.
             cached: The encoded broadcast of this round, if part of it is used; otherwise empty.
             state: The client's state; None if it has never trained.
             shard: The client's rows.
 
         Returns:
-            The update as it travels, and the client's private state; what the client shares is in the update.
+            The encoded update, and the client's private state. The update contains the shared part of the state.
         """
         received = self._received(round_index, client, assignment, cached)
         if self.guard is not None:
@@ -191,17 +191,17 @@ class ClientProgram:
     def release_share(
         self, round_index: int, client: int, assignment: Arrays, shard: Shard, shared: SharedNoise
     ) -> dict[str, np.ndarray]:
-        """A client's part of a private secure sum: its sums with its share of the noise. It is sent under masks alone.
+        """Compute a client's part of a private secure sum: its sums with its share of the noise. It is sent masked.
 
         Args:
             round_index: The round, from 1.
             client: The client's id.
-            assignment: What the server sent, as it travelled.
+            assignment: The encoded arrays that the server sent.
             shard: The client's rows.
             shared: The secure sum.
 
         Returns:
-            The noisy sums, which the client's ledger holds by now.
+            The noisy sums. The client's ledger has recorded them.
         """
         assert self.guard is not None, "the config refuses shares of noise in runs without any"
         self._gate("secure")
@@ -214,7 +214,7 @@ class ClientProgram:
         return self.guard.release(client, round_index - 1, exact, protection.sensitivities, shared)
 
     def _gate(self, kind: str) -> None:
-        """Refuse what a private run does not send."""
+        """Refuse a message that a private run must not send."""
         if self.guard is not None:
             refuse(kind, self.guard.settings)
 
@@ -231,7 +231,7 @@ class ClientProgram:
             shard: The client's rows.
 
         Returns:
-            The site as ``natural.site_message`` has it; not a number if the likelihood has no finite derivatives.
+            The site in the form of ``natural.site_message``; NaN if the likelihood has no finite derivatives.
         """
         self._gate("expand")
         model, (mean, covariance) = self.method.spec.model, read_request(request)
@@ -249,7 +249,7 @@ class ClientProgram:
             shard: The client's rows.
 
         Returns:
-            The sites and values in the form of ``natural.nodes_message``; not numbers if they are not finite.
+            The sites and values in the form of ``natural.nodes_message``; NaN if they are not finite.
         """
         self._gate("nodes")
         spec, (means, covariances) = self.method.spec, read_nodes_request(request)
@@ -261,7 +261,7 @@ class ClientProgram:
         return nodes_message(found, means)
 
     def weigh(self, request: Arrays, shard: Shard) -> Arrays:
-        """The client's log-likelihood at points.
+        """Compute the client's log-likelihood at points.
 
         Args:
             request: The points in the form of ``inference.points``.
@@ -279,13 +279,13 @@ class ClientProgram:
     def state_after(
         self, round_index: int, client: int, update: Arrays, private: State, assignment: Arrays, cached: Arrays
     ) -> State:
-        """A client's whole state after training: its private part, and what it shares as the server received it."""
+        """A client's whole state after training: its private part, and its shared part as the server decodes it."""
         reference = self._received(round_index, client, assignment, cached)
         received = self.wire.decode("update", round_index, client, update, reference)
         return {**private, **{name: received[name] for name in self.method.shared}}
 
     def _refuse_cut(self, cut: bool, key: str) -> None:
-        """Refuse to train on part of a client. If numbers of rows are known, the run is refused before it starts."""
+        """Refuse to train on part of a client's rows. If their number is known, the run is refused before it starts."""
         if cut and self.model.whole_shard:
             raise InputError(f"model {self.model.name!r} needs all rows of a client in every step; raise {key}")
 
@@ -316,5 +316,5 @@ def _train(
 
 
 def compilations() -> int:
-    """How many programs this process has compiled for reports and training: constant after the first rounds."""
+    """The number of programs that this process has compiled for reports and training; constant after a few rounds."""
     return sum(function._cache_size() for function in (_prepare, _report, _train))  # type: ignore[attr-defined]

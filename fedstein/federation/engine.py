@@ -1,7 +1,7 @@
 """The contract of an engine: how the server reaches its clients. The round loop is the same on every engine.
 
-An engine owns no results. What the server has accepted of its clients is in the ``SiteTable`` of the run's state; an
-engine gets it with every request.
+An engine keeps no results. The ``SiteTable`` of the run's state has what the server has accepted from its clients, and
+an engine gets it with every request.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ClientInfo(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A client's answer to an assignment: the update as it is on the wire, and its private state.
+    """A client's answer to an assignment: the encoded update, and its private state.
 
-    In process the private state is here, because this process plays the client. On a network it stays with the client,
-    and the mapping is empty.
+    In process, the private state is part of the answer, because this process plays the client. On a network, it stays
+    with the client, and the mapping is empty.
     """
 
     update: Arrays
@@ -41,7 +41,7 @@ class Trained(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """The input of training: the arrays sent to the client, and those that it has from the broadcast, both encoded."""
+    """The encoded input of training: the arrays sent to the client, and those that it has from the broadcast."""
 
     arrays: Arrays
     cached: Arrays
@@ -51,10 +51,10 @@ NOBODY: Mapping[int, Assignment] = MappingProxyType({})
 
 
 class Engine(Protocol):
-    """How the round loop reaches clients. A reply that is missing, or None, is a client that did not answer."""
+    """The round loop's connection to clients. If a reply is missing or None, the client did not answer."""
 
     program: ClientProgram
-    remote: bool  # whether clients commit by what the last checkpoint says, so that every round needs one
+    remote: bool  # whether clients commit what the last checkpoint says, so that every round needs a checkpoint
 
     @property
     def clients(self) -> Sequence[ClientInfo]:
@@ -69,19 +69,19 @@ class Engine(Protocol):
     def ask(
         self, round_index: int, broadcast: Arrays, candidates: Sequence[int], sites: SiteTable
     ) -> dict[int, Arrays]:
-        """Send the broadcast and collect the reports that arrive; both as they are on the wire."""
+        """Send the encoded broadcast, and collect the encoded reports that arrive."""
         ...
 
     def assign_early(self, assignments: Mapping[int, Assignment]) -> None:
-        """Let these candidates train together with their reports; the next ``ask`` sends them these assignments too."""
+        """Let these candidates train before the draw: the next ``ask`` also sends them these assignments."""
         ...
 
     def trained_early(self, round_index: int, sites: SiteTable) -> dict[int, Trained]:
-        """Return the answers of the clients that trained along with their reports in the last ``ask``, once.
+        """Return the answers of the clients that trained in the last ``ask``. They are returned only once.
 
         Args:
             round_index: The round.
-            sites: What the server has accepted so far.
+            sites: The site table: what the server has accepted so far.
 
         Returns:
             The answers by client; a client that did not answer is missing.
@@ -89,14 +89,14 @@ class Engine(Protocol):
         ...
 
     def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
-        """Say what ``ask`` will be called with in the next round, right before ``evaluate`` ends this one.
+        """Announce the arguments of the next round's ``ask``. It is called right before ``evaluate`` ends this round.
 
         An engine may collect these reports with the evaluation. It must not treat the last update as finally accepted,
         because the checkpoint of this round is not written yet.
 
         Args:
             round_index: The next round.
-            broadcast: What will be sent, as it is on the wire.
+            broadcast: The encoded broadcast that will be sent.
             candidates: The clients that will be asked.
         """
         ...
@@ -109,9 +109,9 @@ class Engine(Protocol):
         Args:
             round_index: The round, from 1.
             client: The client's id.
-            assignment: What goes to the client now, as it is on the wire.
-            cached: What the client has received already in this round, as it was on the wire; empty if nothing.
-            sites: What the server has accepted so far.
+            assignment: The encoded arrays that the client gets now.
+            cached: The encoded arrays that the client has already received in this round; empty if there are none.
+            sites: The site table: what the server has accepted so far.
 
         Returns:
             The client's answer, or None if it did not answer.
@@ -133,10 +133,11 @@ class Engine(Protocol):
             round_index: The last round.
             request: q in the form of ``natural.expansion_request``.
             clients: The clients to ask.
-            sites: What the server has accepted so far.
+            sites: The site table: what the server has accepted so far.
 
         Returns:
-            The sites of those that answered, in the form of ``natural.site_message``. The messages are not encoded.
+            The sites of the clients that answered, in the form of ``natural.site_message``. These messages are not
+            encoded.
         """
         ...
 
@@ -147,7 +148,7 @@ class Engine(Protocol):
         ...
 
     def weigh(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
-        """Send points (``inference.points``); collect each client's log-likelihood at every one of them."""
+        """Send points (``inference.points``), and collect each client's log-likelihood at each of them."""
         ...
 
     def left_out(self, round_index: int) -> frozenset[int]:

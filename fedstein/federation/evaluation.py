@@ -1,6 +1,6 @@
-"""Evaluation of the particles: on the server's test rows, or on rows that every client holds out of its own.
+"""Evaluation of the particles: on the server's test rows, or on the held-out rows of every client.
 
-Clients send counts and sums, calibration bins included; no prediction and no row leaves them.
+Clients send counts and sums, including those of calibration bins. They send no predictions and no rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EvaluationResult(NamedTuple):
 
     @property
     def evaluation(self) -> dict[str, Any] | None:
-        """How many rows the clients evaluated, who is missing and what it cost; None if the server evaluates."""
+        """The clients' rows, the missing clients and the bytes of an evaluation; None if the server evaluates."""
         if not self.asked:
             return None
         known = self.clients if self.together is None else self.together
@@ -74,7 +74,7 @@ class EvaluationResult(NamedTuple):
         return {"rows": int(sums["rows"]), **metrics.metrics_of(sums, self.target_scale, self.measured)}
 
 
-# The round, the points whose predictions are averaged, the site table -> how good the predictions are.
+# The round, the points whose predictions are averaged, the site table -> the evaluation of the predictions.
 Evaluate = Callable[[int, Any, SiteTable], EvaluationResult]
 
 

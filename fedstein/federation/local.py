@@ -1,6 +1,6 @@
 """The in-process engine: every client's rows in this process, one compiled call after another.
 
-Clients are never vmapped together: that gives other bits, and on a CPU it is no faster.
+Clients are never combined by vmap: this would give other bits, and on a CPU it is not faster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = 50
 
 
 class LocalEngine:
-    """Plays every client in this process. Their states are in the site table; here are only their rows."""
+    """Plays every client in this process. It has only their rows; their states are in the site table."""
 
     remote = False
 
@@ -36,8 +36,8 @@ class LocalEngine:
     ):
         """
         Args:
-            program: What clients compute.
-            shards: Every client's rows; they may be made when they are asked for.
+            program: The clients' program.
+            shards: Every client's rows. They may be made only when they are used.
             names: The clients' names.
             held: Every client's held-out rows, if clients evaluate.
             sizes: How many rows each client has, if shards are made only when they are used.
@@ -72,7 +72,7 @@ class LocalEngine:
         return {k: trained for k, trained in found.items() if trained is not None}
 
     def announce(self, round_index: int, broadcast: Arrays, candidates: Sequence[int]) -> None:
-        """No message is saved in process; reports are computed when they are asked for."""
+        """Do nothing: in process no message would be saved, and reports are computed when they are asked for."""
 
     def train(
         self, round_index: int, client: int, assignment: Arrays, cached: Arrays, sites: SiteTable

@@ -1,13 +1,14 @@
 """Lossless packing of a message's encoded arrays into fewer bytes.
 
 Codes of few bits are far from evenly distributed: most numbers are small compared with the largest of their group. A
-Huffman code gives frequent bytes few bits. It is DEFLATE's, without its search for repetitions, which codes with a
-dither do not have. Numbers of several bytes are written byte plane by byte plane, because signs and exponents resemble
-each other and the last bits of a mantissa do not. An array that does not get smaller is written as it is.
+Huffman code gives frequent bytes few bits. This module uses that of DEFLATE, without the search for repetitions,
+because numbers with a dither do not repeat. Numbers of several bytes are written byte plane by byte plane, because
+signs and exponents resemble each other and the last bits of a mantissa do not. An array that does not get smaller is
+not compressed.
 
 A packed message is one array of bytes: the length of the table of contents (four bytes), the table as JSON, and the
-content of each array. A Huffman code has at least one bit for each byte, so nothing grows by more than eight times
-when it is read, and a message that claims otherwise is refused before memory is taken.
+content of each array. A Huffman code has at least one bit for each byte, so unpacking makes nothing more than eight
+times as large. A message that claims more is refused before memory is allocated.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DTYPES = (*INTEGERS, "float16", "float32", "float64")
 
 
 def pack(arrays: Mapping[str, Any]) -> Arrays:
-    """Write arrays as one array of bytes.
+    """Pack arrays into one array of bytes.
 
     Args:
         arrays: The arrays of a message as the codec wrote them.

@@ -27,14 +27,15 @@ def run_rounds(context: RoundContext, state: RunState) -> Iterator[tuple[RunStat
     """Run the rounds that remain.
 
     Args:
-        context: What every round has in common.
-        state: The state after the last round that is done; before round 1 that of ``first``.
+        context: The objects and settings that all rounds share.
+        state: The state after the last finished round; before round 1 the result of ``first``.
 
     Yields:
         The state after each round, and its record.
 
     Raises:
-        FedsteinError: Nobody trained in a round, or numbers were not finite. The state before it is still valid.
+        FedsteinError: No client trained in a round, or numbers were not finite. The state before that round is still
+            valid.
     """
     while state.round < context.rounds:
         state, record = run_round(context, state)

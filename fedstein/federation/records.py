@@ -22,18 +22,19 @@ class RoundRecord(Mapping[str, Any]):
         selected: The clients that trained.
         failed: The clients that were asked to train and did not.
         candidates: How many clients could be selected.
-        candidate_ids: Which ones they were; None if it was every client.
-        probabilities: The law behind the draw, aligned with the candidates; None if the scheme has none.
-        reports: The scalars that the candidates reported, None for each that is missing; None if no client was asked.
-        faults: What went wrong although the round went on, by kind; None if nothing did.
+        candidate_ids: The ids of these clients; None if every client could be selected.
+        probabilities: The probabilities of the draw, aligned with the candidates; None if the scheme has none.
+        reports: The indicators of the candidates, with None for a missing one; None if the scheme uses none.
+        faults: The faults in spite of which the round was completed, by kind; None if there were none.
         metrics: The value of each metric, the built-in ones first; None on rounds that were not evaluated.
-        evaluation: Where clients evaluated: the rows, who is missing and the bytes it took.
+        evaluation: The rows, the missing clients and the bytes of an evaluation by the clients; None if there was none.
         bytes_down: Array bytes from the server to clients.
         bytes_up: Array bytes from clients to the server.
         row_gradients: Rows x particles differentiated to ``train``, for the ``site`` and for the ``report``.
         seconds: How long the round took.
         speculated: The clients that trained before the draw; None if none did.
-        forgotten: The client that was forgotten in this round, in a run that forgets; such a round has no faults.
+        forgotten: The client that was forgotten in this round, in a run of ``fedstein forget``; such a round has no
+            faults.
         stopped: Why the run ended with this round although more were planned; None for every other round.
     """
 
@@ -56,7 +57,7 @@ class RoundRecord(Mapping[str, Any]):
     stopped: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The line of ``rounds.jsonl``; ``evaluation``, ``forgotten`` and ``stopped`` only where there is something."""
+        """The line of ``rounds.jsonl``. Some keys, such as ``stopped``, are left out if they are None."""
         return {
             "round": self.round,
             "selected": list(self.selected),
@@ -79,16 +80,16 @@ class RoundRecord(Mapping[str, Any]):
 
     @classmethod
     def from_dict(cls, line: Any) -> RoundRecord:
-        """A record from a line of ``rounds.jsonl``; lines from before a key existed are read too.
+        """Read a record from a line of ``rounds.jsonl``. Lines of earlier versions, which lack some keys, are read too.
 
         Args:
-            line: The line as JSON gives it. Keys that are no field of a record are metrics.
+            line: The parsed line. Keys that are not fields of a record are metrics.
 
         Returns:
             The record. Built-in metrics that the line lacks are None.
 
         Raises:
-            InputError: The line is no record; the message says which key is missing or wrong.
+            InputError: The line is not a record; the message says which key is missing or wrong.
         """
         if not isinstance(line, Mapping):
             raise InputError(f"expected the record of a round, got {type(line).__name__}")

@@ -23,15 +23,15 @@ class Asked(NamedTuple):
     """The result of asking the candidates for reports."""
 
     values: list[float | None] | None  # the indicators, aligned with the candidates; None if no client is asked
-    reports: dict[int, Arrays]  # the reports that count
-    as_sent: dict[int, Arrays]  # the reports as they travelled, if that is smaller
+    reports: dict[int, Arrays]  # the decoded reports whose indicators are finite
+    as_sent: dict[int, Arrays]  # the encoded reports, if they are smaller
     row_gradients: int
-    assigned: Mapping[int, Assignment] = NOBODY  # what candidates trained from before the draw
+    assigned: Mapping[int, Assignment] = NOBODY  # the input of candidates that trained before the draw
     early: Mapping[int, Trained] = MappingProxyType({})  # their replies
 
 
 def pick_candidates(context: RoundContext, round_index: int) -> list[int]:
-    """All clients, or a pool of them drawn at random; never the barred ones, nor those that the engine leaves out."""
+    """Pick all clients, or a random pool of them. Barred clients and those that the engine leaves out are excluded."""
     absent = context.barred | context.engine.left_out(round_index)
     everyone = [client.id for client in context.engine.clients if client.id not in absent]
     if not context.pool or context.pool >= len(everyone):
@@ -72,7 +72,7 @@ def ask_candidates(
 
 
 def announce_next(context: RoundContext, state: RunState) -> None:
-    """Tell the engine what it will be asked for in the next round, so that an evaluation can bring the reports along.
+    """Announce the reports of the next round to the engine, so that it can collect them with an evaluation.
 
     The next round computes the same broadcast again: the engine's answer to ``ask`` does not depend on this call.
     """
@@ -85,10 +85,10 @@ def announce_next(context: RoundContext, state: RunState) -> None:
 
 
 def estimate_indicators(context: RoundContext, state: RunState, candidates: Sequence[int]) -> list[float | None]:
-    """The indicators of a private run, from what clients have released: nobody is asked, and no budget is spent.
+    """Compute the indicators of a private run from the clients' releases. No client is asked; no budget is spent.
 
     Args:
-        context: What every round has in common.
+        context: The objects and settings that all rounds share.
         state: The state of the run.
         candidates: The clients that may be selected.
 
@@ -118,7 +118,7 @@ def renew_sites(
     reports: Mapping[int, Arrays],
     as_sent: Mapping[int, Arrays],
 ) -> RunState:
-    """The state with sites expanded at the particles as clients received them, where their reports are the scores."""
+    """Return the state with sites renewed by reports, which are the scores at the particles that clients received."""
     renew = context.method.spec.site.sums.renew
     assert renew is not None, "the config refuses to renew sites that cannot be renewed"
     scores = {k: report[SCORE] for k, report in reports.items() if k in state.sites}

@@ -1,4 +1,4 @@
-"""The context that the rounds of a run share, and the state that one round hands to the next."""
+"""The context that the rounds of a run share, and the state that one round passes to the next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedstein.selection.base import Scheme
 class RunState(NamedTuple):
     """The state of a run after a round: everything that the next round needs."""
 
-    round: int  # rounds done
+    round: int  # the number of finished rounds
     server: Arrays  # the method's own
     sites: SiteTable
     memory: dict[str, Any]  # the scheme's, plain JSON
@@ -36,13 +36,13 @@ class RoundContext(NamedTuple):
     per_round: int
     pool: int
     evaluate_every: int
-    total_every: int  # rounds after which the sums of the sites are computed afresh
+    total_every: int  # rounds after which the sums of the sites are computed again
     budget: int = 0  # bytes of memory for sites; 0 sets no limit
     barred: frozenset[int] = frozenset()  # clients that take no part
     speculate: int = 0  # candidates that train along with their reports
     join: bool = False  # whether the reports of the next round come with an evaluation by clients
     renew: bool = False  # whether reports that are scores renew the sites of their senders
-    max_ratio: float = 0.0  # indicators are cut at this multiple of the round's median; 0 cuts none
+    max_ratio: float = 0.0  # indicators are capped at this multiple of the round's median; 0 caps none
 
     @property
     def method(self) -> Method:

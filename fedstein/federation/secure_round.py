@@ -26,7 +26,7 @@ from fedstein.privacy.shared_noise import SharedNoise
 
 
 def threshold_of(clients: int, settings: PrivacySettings) -> int:
-    """The fewest clients of a private sum that is revealed.
+    """The fewest clients with which a private sum is revealed.
 
     Args:
         clients: The clients that have begun the sum.
@@ -40,7 +40,7 @@ def threshold_of(clients: int, settings: PrivacySettings) -> int:
 
 
 def release_shapes(program: ClientProgram) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The names, shapes and dtypes of what a client adds to a private sum."""
+    """The names, shapes and dtypes of a client's summand of a private sum."""
     server = program.first_server
     released, triangle = np.shape(server["gradients"])[1], np.shape(server["moments"])[1]
     inputs = int(np.sqrt(2 * triangle))  # triangle = inputs (inputs + 1) / 2
@@ -69,8 +69,8 @@ def sum_releases(
     """Run one round: ask all clients, and put the sum of their releases into the server's state.
 
     Args:
-        program: What clients compute.
-        engine: How clients are reached.
+        program: The clients' program.
+        engine: The engine, which reaches the clients.
         channel: The run's channel.
         round_index: The round, from 1.
         server: The server's state.

@@ -1,7 +1,7 @@
 """The site table: the arrays that the server has accepted from each client, within a budget of memory.
 
 A table is never changed in place: a round makes the next one from it, so a round that fails leaves no trace. Entries
-that have not changed are the same objects in both, which is how a checkpoint knows what it has to write. In process an
+that have not changed are the same objects in both, so a checkpoint can tell which ones it has to write. In process an
 entry is the client's whole state, because this process plays the client; on a network it is the part that the client
 shares with the server.
 """
@@ -50,8 +50,8 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
         Args:
             shared: The arrays of a state that the server has accepted and that methods may read.
             cache: Keeps states within a budget of memory; None keeps all of them in memory.
-            entries: States that the cache keeps already.
-            origins: The messages that states were decoded from, where they take fewer bytes than the states.
+            entries: States that are already in the cache.
+            origins: The messages that states were decoded from, if they take fewer bytes than the states.
         """
         self.shared, self.cache = shared, cache or SpillCache()
         self._entries, self.origins = dict(entries or {}), dict(origins or {})
@@ -109,6 +109,6 @@ class SiteTable(Mapping[int, Mapping[str, Array]]):
         return SiteTable(self.shared, self.cache, entries, origins)  # type: ignore[arg-type]
 
     def changed_since(self, earlier: SiteTable | None) -> list[int]:
-        """The clients whose states are not those of the earlier table, sorted."""
+        """The clients whose states differ from those of the earlier table, sorted."""
         known = earlier._entries if earlier is not None else {}
         return sorted(client for client, state in self._entries.items() if known.get(client) is not state)

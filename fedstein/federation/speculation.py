@@ -1,7 +1,7 @@
-"""Which candidates train along with their reports, before the draw is made (``selection.speculate``).
+"""Predicting which candidates will be drawn, so that they can train before the draw (``selection.speculate``).
 
 The random numbers of a draw come from the seed, so they are known before the reports are. A draw with the indicators of
-earlier rounds and this round's random numbers is the draw itself wherever indicators have hardly changed.
+earlier rounds and this round's random numbers gives the actual draw if the indicators have hardly changed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ INDICATORS = "indicators"  # the entry of a run's memory that holds the last ind
 def predict_selected(
     scheme: Scheme, memory: Memory, candidates: Sequence[int], numbers: np.ndarray, count: int
 ) -> list[int]:
-    """Guess who will be drawn, from the last indicators; a client that was never asked counts as the median one.
+    """Predict the draw from the last indicators. A client that was never asked gets the median indicator.
 
     Args:
         scheme: The scheme that draws.
         memory: The memory of the run.
         candidates: The clients that may be selected.
         numbers: The random numbers of this round's draw.
-        count: How many clients to name.
+        count: The number of clients to return.
 
     Returns:
         At most that many candidates, the likeliest first.

@@ -21,7 +21,7 @@ from fedstein.files import pack, unpack
 
 
 class SpillCache:
-    """Keeps states in memory up to ``budget`` bytes, and the others in files; a budget of 0 sets no limit."""
+    """Keeps states of up to ``budget`` bytes in memory, and the others in files. A budget of 0 sets no limit."""
 
     def __init__(self, budget: int = 0):
         self.budget = budget
@@ -70,7 +70,7 @@ class SpillCache:
         self.bytes_in_memory += kept.size
         while self.bytes_in_memory > self.budget and len(self._recent) > 1:
             oldest = self._recent[next(iter(self._recent))]()
-            assert oldest is not None  # a state that is gone was taken out of this table by its finaliser
+            assert oldest is not None  # the finaliser of a deleted state has removed it from this table
             self._spill(oldest)
 
     def _spill(self, kept: Kept) -> None:

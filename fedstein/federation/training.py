@@ -27,7 +27,7 @@ class TrainedRound(NamedTuple):
     selected: list[int]
     failed: list[int]
     states: dict[int, State]
-    origins: dict[int, Origin]  # what the states were decoded from, if messages are smaller
+    origins: dict[int, Origin]  # the messages that states were decoded from, if these are smaller
     row_gradients: dict[str, int]
 
 
@@ -43,19 +43,19 @@ def train_clients(
     """Let the drawn clients train, and tell the engine which of them the server has accepted.
 
     Args:
-        context: What every round has in common.
+        context: The objects and settings that all rounds share.
         round_index: The round, from 1.
         state: The state of the run.
         candidates: The clients that could be drawn.
-        asked: Their reports, and what some of them have trained along with these.
+        asked: Their reports, and the updates of those that trained before the draw.
         drawn: The order in which clients train, and their probabilities.
         numbers: The random numbers of the draw.
 
     Returns:
-        The server's new state, and who trained. In a private run with secure sums nobody may have.
+        The server's new state, and the clients that trained. In a private run with secure sums there may be none.
 
     Raises:
-        FedsteinError: Nobody trained, or numbers were not finite.
+        FedsteinError: No client trained, or numbers were not finite.
     """
     protection = context.method.protection
     if protection is not None and protection.apply_sum is not None:
@@ -93,10 +93,11 @@ def train_drawn(
     factors: Callable[[Sequence[int]], dict[int, float]],
     asked: Asked,
 ) -> TrainedRound:
-    """Steps 4 to 6: clients in drawn order until enough have trained, some of them along with their reports.
+    """Steps 4 to 6: clients train in the order of the draw until enough have trained; some trained before the draw.
 
-    In a sequential method each client starts from what the one before has handed on. In a parallel one all start alike,
-    and the server applies their updates together, their steps times ``factors`` of those who trained.
+    In a sequential method, each client starts from the result of the one before. In a parallel method, all clients
+    start from the same state, and the server applies their updates together, with each step multiplied by the client's
+    entry of ``factors``.
     """
     method, engine, channel = context.method, context.engine, context.channel
     server, accepted, scale = state.server, state.sites.accepted, context.program.schedule(round_index)
@@ -155,7 +156,7 @@ def train_in_secure_sum(context: RoundContext, round_index: int, state: RunState
 
 
 def nobody_trained(round_index: int, failed: Sequence[int]) -> FedsteinError:
-    """The error for a round in which every client that was asked failed."""
+    """The error for a round in which all clients that were asked failed."""
     who = f"clients {', '.join(map(str, failed))} were asked and none" if failed else "there was nobody to ask, so none"
     return FedsteinError(
         f"round {round_index}: {who} trained; see which nodes are up and what their logs say, then resume: the rounds "

@@ -1,12 +1,12 @@
 """Storing the encoded messages of a site in place of the site, which takes fewer bytes on disk.
 
-The shared arrays of a site come from two messages: the client's last update, and, where reports renew sites, the last
-report that did. Decoding them again gives the same bits, so a file can hold the messages in place of the arrays. The
-points of the broadcast belong to them: an update's points are differences from it, and a renewed site is expanded at
-it, eta = g + Lambda theta.
+The shared arrays of a site come from two messages: the client's last update and, if reports renew sites, the last
+report that renewed this site. Decoding them again gives the same bits, so a file can hold the messages in place of the
+arrays. It also holds the points of the broadcast, because an update's points are differences from them, and a renewed
+site is expanded at them: eta = g + Lambda theta.
 
 Before an array is left out, the messages are decoded and the result is compared with the array bit for bit. An array
-that the messages do not give, such as a site that a report has renewed in part, is stored in full.
+that cannot be computed from the messages, such as a site that a report has renewed in part, is stored in full.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = PREFIX + "rounds"  # the rounds of the update and of the report
 
 
 class Origin(NamedTuple):
-    """The messages that a site was decoded from, as they travelled."""
+    """The encoded messages from which a site was decoded."""
 
     client: int
     round: int  # the round of the update
@@ -46,16 +46,16 @@ def rounds_off(wire: Wire) -> bool:
 
 
 def compact(wire: Wire, origin: Origin | None, state: Mapping[str, Any], shared: tuple[str, ...]) -> Arrays:
-    """Write a state with messages in place of the arrays that they give.
+    """Write a state with messages in place of the arrays that can be decoded from them.
 
     Args:
-        wire: How arrays of the run travel.
+        wire: The codecs of the run.
         origin: The messages; None if they are not known.
         state: The client's state.
         shared: The arrays of the state that come from messages.
 
     Returns:
-        The arrays to store. The state itself if that is smaller, or if nothing comes from the messages.
+        The arrays to store. This is the state itself if it is smaller, or if nothing can be decoded from the messages.
     """
     arrays = dict(state)
     if origin is None or not rounds_off(wire):
@@ -74,12 +74,12 @@ def expand(wire: Wire, client: int, arrays: Arrays) -> tuple[State, Origin | Non
     """Read what ``compact`` wrote.
 
     Args:
-        wire: How arrays of the run travel.
+        wire: The codecs of the run.
         client: The client.
         arrays: What was stored.
 
     Returns:
-        The client's state, and the messages that it came from; None if it was stored as it is.
+        The client's state, and the messages that it came from; None in their place if the state was stored in full.
 
     Raises:
         FedsteinError: The messages cannot be decoded.
@@ -100,7 +100,7 @@ def expand(wire: Wire, client: int, arrays: Arrays) -> tuple[State, Origin | Non
 
 
 def restored(wire: Wire, origin: Origin) -> Arrays:
-    """The arrays that the messages give."""
+    """Compute the arrays from the messages."""
     client, number = origin.client, origin.round
     held = wire.decode("broadcast", number, ALL_CLIENTS, origin.held) if origin.held else NOTHING
     found = wire.decode("update", number, client, origin.update, held)

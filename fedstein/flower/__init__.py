@@ -1,6 +1,6 @@
 """For Flower users with their own ServerApp: ``FedStein`` is a ``Strategy``, and its clients run ``client_app``.
 
-Needs the extra: ``pip install 'fedstein[flower]'``. A whole example is in ``examples/flower``.
+This needs the extra: ``pip install 'fedstein[flower]'``. ``examples/flower`` is a complete example.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["FedStein", "answer", "client_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Flower is an extra, and the client must not import JAX before its threads are set: nothing is loaded early."""
+    """Import on first use: Flower is an extra, and a client must set its threads before it imports JAX."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

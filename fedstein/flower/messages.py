@@ -21,23 +21,23 @@ FORMAT = 1
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 LARGEST = 2**40  # the most bytes of one array; a larger size is an error
 MOST_AXES = 8
-# Prefixes of arrays that come along with a request: the run's set-up, the client's own site, and this round's broadcast
-# where the client no longer holds it.
+# Prefixes of further arrays in a request: the run's set-up, the client's own site, and this round's broadcast if
+# the client has lost it.
 SETUP, RESTORE, HELD = "setup/", "restore/", "held/"
-# The same for what is evaluated beside a report and for its sums in the reply, and for training beside a report.
+# Prefixes of arrays for an evaluation beside a report, of its sums in the reply, and of training beside a report.
 EVALUATE, TRAIN = "evaluate/", "train/"
 
 BROADCAST = "broadcast"  # in the head of a request for report and training: the training uses the broadcast too
 SECURE = "secure"  # the kind of the requests of a secure sum
 
 Head = dict[str, Any]  # str, int, float and bool
-# Name -> shape, dtype. Minus n as the only size of an expected shape: any number of elements up to n.
+# Name -> shape, dtype. The expected shape (-n,) allows any number of elements up to n.
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 Check = Callable[[Arrays], str]  # what is wrong with arrays of the right shapes; empty if nothing is
 
 
 class InvalidMessage(FedsteinError):
-    """A message that is not what was asked for. The text says why."""
+    """A message that does not have the required form or content. The text says why."""
 
 
 class Envelope(NamedTuple):
@@ -48,7 +48,7 @@ class Envelope(NamedTuple):
 
 
 class RawArray(NamedTuple):
-    """An array as it is on the wire."""
+    """An array as it is sent."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class RawArray(NamedTuple):
 
 
 def to_raw(array: Any) -> RawArray:
-    """Write an array as it travels.
+    """Convert an array to the form in which it is sent.
 
     Args:
         array: A NumPy or JAX array.
@@ -74,17 +74,17 @@ def to_raw(array: Any) -> RawArray:
 
 
 def from_raw(name: str, raw: RawArray) -> np.ndarray:
-    """Read an array as it travelled.
+    """Convert an array back from the form in which it was sent.
 
     Args:
         name: The array's name, for messages.
-        raw: What arrived.
+        raw: The array as it arrived.
 
     Returns:
         The array.
 
     Raises:
-        InvalidMessage: The dtype or the shape is invalid, or the number of bytes does not belong to them.
+        InvalidMessage: The dtype or the shape is invalid, or the number of bytes does not fit them.
     """
     if raw.dtype not in DTYPES:
         raise InvalidMessage(f"array {name!r} has dtype {raw.dtype!r}; expected one of {', '.join(DTYPES)}")
@@ -124,7 +124,7 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str
 
 
 def bytes_of(shape: tuple[int, ...], dtype: str) -> int:
-    """The bytes of an array of this shape and dtype; the most that it may have if the shape is a limit."""
+    """The bytes of an array of this shape and dtype; if the shape is a limit, the most bytes that it may have."""
     return abs(math.prod(shape)) * np.dtype(dtype).itemsize
 
 
@@ -139,12 +139,12 @@ def check_arrays(arrays: Arrays, expected: Shapes, check: Check | None = None) -
     """Check the arrays of a message.
 
     Args:
-        arrays: What arrived.
+        arrays: The arrays that arrived.
         expected: The names, shapes and dtypes that it must have.
-        check: Says what else is wrong with the arrays. Without it every number must be finite.
+        check: Returns what else is wrong with the arrays. Without it, every number must be finite.
 
     Raises:
-        InvalidMessage: Something is not as expected.
+        InvalidMessage: The arrays are not as expected.
     """
     if set(arrays) != set(expected):
         raise InvalidMessage(f"expected arrays {sorted(expected)}, got {sorted(arrays)}")
@@ -194,11 +194,11 @@ def check_reply(request: Envelope, reply: Envelope) -> None:
     """Check that a reply belongs to the request: the same format, run, round, client and kind.
 
     Args:
-        request: What was sent.
-        reply: What came back.
+        request: The request that was sent.
+        reply: The reply that arrived.
 
     Raises:
-        InvalidMessage: It is the reply to something else, or has no known status.
+        InvalidMessage: The reply belongs to another request, or its status is unknown.
     """
     for key in ("format", "run", "kind", "round", "client"):
         if reply.head.get(key) != request.head[key] or isinstance(reply.head.get(key), bool):
@@ -211,7 +211,7 @@ def check_reply(request: Envelope, reply: Envelope) -> None:
 OK, NEEDS_SETUP, NEEDS_HELD, OUT_OF_SYNC, REFUSED = STATUSES = (
     "ok",
     "needs-setup",  # the node does not have the set-up arrays of the run
-    "needs-held",  # the node no longer has the broadcast that it was thought to hold
+    "needs-held",  # the node has lost the broadcast that it received before
     "out-of-sync",  # the node's site is not the one that the server accepted last
     "refused",  # the node cannot take part; the reason is in the head
 )

@@ -10,11 +10,11 @@ from fedstein.flower.messages import Envelope, Head, InvalidMessage, RawArray, f
 from fedstein.inference.sites.base import Arrays
 
 HEAD, ARRAYS = "fedstein.head", "fedstein.arrays"
-RAW = "fedstein.raw"  # how the bytes of our arrays are to be read; nothing else is
+RAW = "fedstein.raw"  # the format of our arrays; arrays of other formats are not read
 
 
 def array_record(arrays: Arrays) -> ArrayRecord:
-    """Make arrays into one of Flower's records.
+    """Convert arrays to one of Flower's records.
 
     Args:
         arrays: Arrays by name.
@@ -23,7 +23,7 @@ def array_record(arrays: Arrays) -> ArrayRecord:
         The record. It can be part of many messages, and Flower uploads it once.
 
     Raises:
-        TypeError: An array has a dtype that does not travel.
+        TypeError: An array has a dtype that cannot be sent.
     """
     raw = {name: to_raw(array) for name, array in arrays.items()}
     return ArrayRecord({name: Array(dtype=r.dtype, shape=r.shape, stype=RAW, data=r.data) for name, r in raw.items()})
@@ -38,7 +38,7 @@ def from_record(record: RecordDict) -> Envelope:
     """Read the content of a Flower message.
 
     Args:
-        record: What arrived.
+        record: The record that arrived.
 
     Returns:
         The head and the arrays.

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 
 from fedstein.errors import InputError
 
-TESTED = "1.41"  # the minor version of Flower whose inside this module and ``flower.node.tasks`` reach into
+TESTED = "1.41"  # the minor version of Flower whose internals this module and ``flower.node.tasks`` use
 SHORTEST, LONGEST = 0.02, 3.0  # seconds between two looks for a message
 SHARE = 0.1  # the next look comes after this share of the time since the last message
 FIRST_BACK_OFF, LAST_BACK_OFF = 0.02, 1.0  # seconds between two tries to get an array that is on its way
 
 
 def tested_flower() -> bool:
-    """Whether the installed Flower is the version whose waits are known here."""
+    """Whether the installed Flower is the version for which this module was written."""
     return metadata.version("flwr").startswith(f"{TESTED}.")
 
 
@@ -29,7 +29,7 @@ def require_tested_flower() -> None:
     """Refuse another version of Flower.
 
     Raises:
-        InputError: Flower's version is another one.
+        InputError: Another version of Flower is installed.
     """
     if not tested_flower():
         raise InputError(
@@ -39,7 +39,7 @@ def require_tested_flower() -> None:
 
 
 class Alarm:
-    """When a node looks for messages: often while a run is on, rarely when nobody has asked for a while."""
+    """Decides when a node looks for messages: often during a run, and rarely if no request has come for a while."""
 
     def __init__(self) -> None:
         self.arrived = threading.Event()  # set when a message waits for an answer
@@ -47,21 +47,21 @@ class Alarm:
         self._last = time.monotonic()
 
     def message_came(self) -> None:
-        """A message has come from the link."""
+        """Note that a message has come from the link."""
         self._last = time.monotonic()
         self.arrived.set()
 
     def reply_made(self) -> None:
-        """A reply is complete."""
+        """Note that a reply is complete."""
         self._last = time.monotonic()
         self.answered.set()
 
     def pause(self) -> float:
-        """Seconds until the next look for a message: a tenth of the time that none has come."""
+        """Seconds until the next look for a message: a tenth of the time since the last message, within bounds."""
         return min(max(SHARE * (time.monotonic() - self._last), SHORTEST), LONGEST)
 
     def sleep(self, seconds: float) -> None:
-        """Stand in for ``time.sleep`` in Flower's node: 3 s without a message, 0.5 s while a reply is awaited."""
+        """Replace ``time.sleep`` in Flower's node, which waits 3 s for a message and 0.5 s for a reply."""
         if seconds >= 1.0:
             time.sleep(self.pause())
         else:
@@ -79,7 +79,7 @@ def shorten_node_waits(alarm: Alarm) -> None:
 
 
 def shorten_server_waits() -> None:
-    """Make Flower's grid in this process ask sooner for arrays that are on their way, if its version is the tested."""
+    """Make Flower's grid in this process ask sooner for arrays in transit, if its version is the tested one."""
     if not tested_flower():
         return
     from flwr.superlink.grid import http_grid

@@ -2,7 +2,7 @@
 
 **Directly.** NUTS moves theta itself, in coordinates in which the Laplace approximation is a standard normal.
 
-**Collapsed**, where the prior of one block w is Gaussian given the rest h (``Model.gaussian_given``). As the sites are
+**Collapsed**, if the prior of one block w is Gaussian given the rest h (``Model.gaussian_given``). As the sites are
 Gaussian too, so is w given h,
 
     w | h ~ N(mu, P^-1),   P = Lambda_ww + diag(precision(h)),   mu = P^-1 (eta_w - Lambda_wh h),

@@ -11,10 +11,9 @@ with few dimensions: one dimension takes Gauss-Hermite quadrature with 31 nodes,
 model takes an average over antithetic draws of q, with the Hessian of the rows at hand (not of labels that the model
 would expect, which may lie outside the likelihood's support).
 
-Every Lambda_k is positive semi-definite: by itself where log p is concave in u, and otherwise because negative
-eigenvalues of the sum over rows are set to zero. eta_k is computed with the Lambda_k that is sent, so that the site's
-score at m is E_q[d log p] even if eigenvalues were cut off. All computations use float64, whatever the shard's
-precision.
+Every Lambda_k is positive semi-definite: by itself if log p is concave in u, and otherwise because negative eigenvalues
+of the sum over rows are set to zero. eta_k is computed with the Lambda_k that is sent, so that the site's score at m is
+E_q[d log p] even if eigenvalues were cut off. All computations use float64, whatever the shard's precision.
 """
 
 from __future__ import annotations
@@ -290,7 +289,7 @@ def _predictors(places: _Places, mean: Array, covariance: Array, x: Array) -> tu
     )
     if spread.shape[1] == 1:
         return middle, jnp.sqrt(jnp.maximum(spread, 0.0))
-    values, axes = eigh_each(spread)  # a root where the covariance is singular, too
+    values, axes = eigh_each(spread)  # gives a root even if the covariance is singular
     return middle, axes * jnp.sqrt(jnp.maximum(values, 0.0))[:, None, :]
 
 

@@ -1,8 +1,8 @@
 """Mean and covariance of p0(theta) exp(eta . theta - theta' Lambda theta / 2) by quadrature over one number.
 
-Where one block w is Gaussian given a single further parameter h (log xi of the regressions), w is integrated out
-exactly (``fedstein.inference.collapse`` has the formulas), and a sum over a grid of h gives the moments. No mode has to
-be found, so the hierarchical prior's degenerate mode does no harm.
+If one block w is Gaussian given a single further parameter h (log xi of the regressions), w is integrated out exactly
+(``fedstein.inference.collapse`` has the formulas), and a sum over a grid of h gives the moments. No mode has to be
+found, so the hierarchical prior's degenerate mode does no harm.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prior times sites by a grid over two or three parameters, where the prior is Gaussian in all others given them.
+"""Prior times sites by a grid over two or three parameters, if the prior is Gaussian in all others given them.
 
 Linear regression has h = (log xi, log gamma), negative binomial regression a dispersion in place of gamma, and a
 random intercept adds log tau. Given h the weights w are Gaussian (``collapse``), and the density of h is known up to a

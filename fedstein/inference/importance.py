@@ -16,7 +16,7 @@ import numpy as np
 RELIABLE = 0.7  # the largest k for averages that can be relied upon
 NEARLY_ALL = 0.99  # the share of draws that count from which k says nothing: the weights are then all but equal
 ENOUGH = 400.0  # the least effective sample size of draws to quote from
-SHARE = 0.5  # the least share of draws that count where the weights only check, as draws are then used without them
+SHARE = 0.5  # the least share of draws that count if weights only check the draws, which are then used without weights
 TAIL = 5  # the fewest weights that a tail is fitted to
 
 
@@ -117,7 +117,7 @@ def weigh(draws: np.ndarray, log_ratios: np.ndarray) -> Weighted:
 def tail_is_harmless(k: float | None, ess: float, draws: int) -> bool:
     """Tell whether weighted averages can be relied upon.
 
-    The shape k does not depend on how much the weights vary. Where nearly all draws count, no weight is large, and the
+    The shape k does not depend on how much the weights vary. If nearly all draws count, no weight is large, and the
     shape of a tail that has no mass is noise.
 
     Args:

@@ -39,7 +39,7 @@ def laplace_frame(model: Model, ready: Prepared, start: np.ndarray) -> Frame:
         start: Where the search begins, in the coordinates that NUTS moves.
 
     Returns:
-        The mode and a root of the inverse curvature. Where the search fails, the start and the sites' own widths.
+        The mode and a root of the inverse curvature. If the search fails, the start and the sites' own widths.
     """
     centre = np.asarray(start, np.float64)
     look = _look(model, ready, centre)

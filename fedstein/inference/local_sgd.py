@@ -26,7 +26,7 @@ Extra = Callable[[Blocks], Blocks]
 
 
 def batches(given: Training, batch_size: int) -> Callable[[Array], Batch]:
-    """The batch of each step: all rows where the shard is small, else a cyclic pass in random order.
+    """The batch of each step: all rows if the shard is small, else a cyclic pass in random order.
 
     Args:
         given: What the client got; its key decides the order.

@@ -13,7 +13,7 @@ of theta is exp(-(r - Lambda (theta - m))' (Lambda + S)^-1 (...) / 2): a Gaussia
 
     precision = Lambda (Lambda + S)^-1 Lambda,      eta = Lambda (Lambda + S)^-1 (r + Lambda m).
 
-Without noise that is the usual site, (Lambda, r + Lambda m). Where S is much larger than Lambda the precision falls to
+Without noise that is the usual site, (Lambda, r + Lambda m). If S is much larger than Lambda, the precision falls to
 Lambda S^-1 Lambda, and the prior takes over. m is the posterior mean, found by repeating the expansion. A and Lambda
 are sums over synthetic rows with the released moments (``fedstein.privacy.synthetic``). Clients that were asked at the
 same point are summed first. Not included: the error of A and Lambda themselves.
@@ -38,7 +38,7 @@ STEPS = 40
 SETTLED = 1e-3  # posterior sds
 FULL_STEPS = 2  # before steps are damped
 DAMPING = 0.7
-CAREFUL_STEPS, CAREFUL_STEP, SHORTEST, GROWTH = 200, 0.4, 0.02, 1.3  # where the steps above do not settle
+CAREFUL_STEPS, CAREFUL_STEP, SHORTEST, GROWTH = 200, 0.4, 0.02, 1.3  # if the steps above do not converge
 LOST = 50.0  # posterior sds; so far from a fixed point there is none
 SMALLEST = 1e-9  # a variance that makes a matrix invertible
 RELEASED = ("gradients", "points", "moments", "visits")
@@ -192,9 +192,9 @@ def _expanded(model: Model, family: Family, observed: Observed, mean: np.ndarray
 
 
 def _careful(model: Model, family: Family, observed: Observed, mean: np.ndarray) -> NoisyPosterior:
-    """Repeat the expansion in short steps, where long ones turn back and forth: with few rows, or separable ones.
+    """Repeat the expansion in short steps, if long ones oscillate: with few rows, or separable ones.
 
-    Steps are at most a posterior sd. They are halved where the direction turns, and grow where it does not. If no mean
+    Steps are at most a posterior sd. They are halved if the direction turns, and grow if it does not. If no mean
     reproduces itself, as with almost no noise and synthetic rows that cannot have given the observation, the mean under
     which the observation is most likely is taken.
     """

@@ -6,7 +6,7 @@ release (``fedstein.privacy.shared_noise``). V rounds are averaged: with the not
     (1 / V) sum_t [g_t + A_t(theta_t)]  =  (1 / V) sum_t A_t(theta) + z + e,     Var(e) = s^2 sum_t f_t / V^2,
 
 where A_t is computed from the moments of round t. Rounds with the same clients have the same moments, which are then
-averaged over these rounds. Where clients drop out of some rounds, client k is in a share c_k of all sums; z has the
+averaged over these rounds. If clients drop out of some rounds, client k is in a share c_k of all sums; z has the
 covariance sum_k c_k^2 Lambda_k, for which sum_k c_k Lambda_k is taken, which is not smaller.
 """
 

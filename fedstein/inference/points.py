@@ -1,8 +1,8 @@
 """Messages with points of theta, to which a client answers with its log-likelihood at each point.
 
-Where the prior is Gaussian given a few parameters h, a point is h and standard normal numbers: w = mu(h) + s R(h) z.
-The message has the values of h, the sites that mu and R follow from, and a seed; server and clients make z from it, by
-the raw stream of NumPy's Philox generator, which does not change between versions, and by the inverse of the normal
+If the prior is Gaussian given a few parameters h, a point is h and standard normal numbers: w = mu(h) + s R(h) z. The
+message has the values of h, the sites that mu and R follow from, and a seed; server and clients make z from it, by the
+raw stream of NumPy's Philox generator, which does not change between versions, and by the inverse of the normal
 distribution function. Any other model gets its points as they are, in half precision. An answer has two sums over the
 points that a client has made, so that points which differ are found out.
 """

@@ -1,12 +1,12 @@
 """Weighting of draws after the passes: draws from prior and sites are weighted by the clients' exact likelihoods.
 
-The proposal q is the prior times the sites, a little wider (SCALE_TEMPERATURE, ``widening``) where the prior is
-Gaussian given one to three parameters, so that its tails cover the posterior's. The server says which draws
-(``points``), and each client answers with its log-likelihood at each of them. With these, log p = log p0 + sum_k log
-p_k is known up to a constant, and the weights p / q say how wrong the sites are and mend the draws (``importance``).
+The proposal q is the prior times the sites, a little wider (SCALE_TEMPERATURE, ``widening``) if the prior is Gaussian
+given one to three parameters, so that its tails cover the posterior's. The server says which draws (``points``), and
+each client answers with its log-likelihood at each of them. With these, log p = log p0 + sum_k log p_k is known up to a
+constant, and the weights p / q say how wrong the sites are and mend the draws (``importance``).
 
-Where the weights are poor and the prior has a scale h, the clients expand their likelihoods once more at several values
-of h (``scale_sites``), and draws from those sites are weighted instead.
+If the weights are poor and the prior has a scale h, the clients expand their likelihoods once more at several values of
+h (``scale_sites``), and draws from those sites are weighted instead.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from fedstein.inference.scale_sites import ScaleSites, can_have_nodes, has_scale
 from fedstein.models.base import Model, cut
 
 COUNT = 4000  # draws to quote from
-MANY = 16_000  # the same where the standard deviations of fewer draws are too uncertain
+MANY = 16_000  # the same, if the standard deviations of fewer draws are too uncertain
 FEW = 400  # draws that only check
 SCALE_TEMPERATURE = 1.3
-SCALE_TEMPERATURE_AT_NODES = 2.0  # where the weights have shown that the tails of h matter
+SCALE_TEMPERATURE_AT_NODES = 2.0  # used if the weights have shown that the tails of h matter
 NODES = (-3.0, -1.5, 0.0, 1.5, 3.0)  # sds of h from its mean
 UNCERTAIN = 0.03  # the relative Monte Carlo standard error of an sd from which more draws are needed
 POOR_K, POOR_SHARE = 0.5, 0.4  # weights with a larger k, or a smaller share of effective draws, are poor
@@ -52,7 +52,7 @@ class Proposal(NamedTuple):
 class NodePasses(NamedTuple):
     """How sites at nodes are refined: at most ``most`` times, until they move by less than ``tolerance`` sds.
 
-    The last ``memory`` answers are combined (``anderson``); where that is not safe, the step is damped.
+    The last ``memory`` answers are combined (``anderson``); if that is not safe, the step is damped.
     """
 
     most: int = 6
@@ -86,7 +86,7 @@ def propose(
         The proposal.
 
     Raises:
-        InputError: Prior and sites have no finite moments, or NumPyro is missing where it is needed.
+        InputError: Prior and sites have no finite moments, or NumPyro is needed and not installed.
     """
     if not has_scale(model) and not hyper_grid.has_grid(model):
         found = sample_posterior(model, *total, sampler=Sampler(draws=max(count // 4, 4)), seed=seed)

@@ -74,7 +74,8 @@ class PosteriorDraws:
 
     Attributes:
         draws: Chains x draws x d, float64.
-        mean: The posterior mean, d. Of conditional means where a block was drawn exactly: less noisy than the draws'.
+        mean: The posterior mean, d. If a block was drawn exactly, it is the mean of conditional means, which is less
+            noisy than that of the draws.
         covariance: The posterior covariance, d x d, likewise.
         diagnostics: The diagnostics of the chains.
     """
@@ -140,7 +141,7 @@ def sample_posterior(
         The draws with their moments and diagnostics. They are there even if they are not to be trusted.
 
     Raises:
-        InputError: The sums have the wrong shape or are not finite, or NumPyro is missing where it is needed.
+        InputError: The sums have the wrong shape or are not finite, or NumPyro is needed and not installed.
     """
     began = time.monotonic()
     sampler = (sampler or Sampler()).check()

@@ -31,7 +31,7 @@ from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Model, cut
 from fedstein.seeds import DRAWS, stream
 
-REACH = 60.0  # where h is looked for: from -REACH to REACH
+REACH = 60.0  # h is searched for between -REACH and REACH
 COARSE, FINE = 1201, 401  # points of the first look, and of the grid
 DEPTH = 25.0  # nats below the peak at which the grid ends
 
@@ -186,7 +186,7 @@ def draw_given(model: Model, sites: ScaleSites, moved: np.ndarray, noise: np.nda
 
     Args:
         model: A model whose prior is Gaussian given h, which may be several numbers.
-        sites: The sites; only one node where h is several numbers.
+        sites: The sites; only one node if h is several numbers.
         moved: n x dim(h) values.
         noise: n x dim(w) standard normal numbers, or wider ones.
 

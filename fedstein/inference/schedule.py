@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 Schedule = Callable[[int], np.float32]  # round, from 1 -> factor
-FLOOR = 0.02  # where the cosine ends: steps that still follow the data, but no longer shake the particles
+FLOOR = 0.02  # the cosine ends at this factor: steps still follow the data, but particles no longer oscillate
 
 
 def constant(rounds: int) -> Schedule:

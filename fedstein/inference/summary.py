@@ -105,7 +105,7 @@ def summarise_draws(
         draws: n x d.
         names: The d names of the parameters.
         using: What the draws are.
-        diagnostics: Those of the chains, where the draws are of chains.
+        diagnostics: The diagnostics of the chains, if the draws come from chains.
         problems: Why the draws are not to be trusted.
         note: What to keep in mind.
 

@@ -2,7 +2,7 @@
 
 Each pass the server takes the moments q = N(m, V) of the prior times the sites, asks clients for their expansions over
 q (``expansion.expand``), and moves the sites: to the combination of the last answers with the smallest residual
-(``anderson``), or by a damped step where that is not safe. At the fixed point a site does what the client's likelihood
+(``anderson``), or by a damped step if that is not safe. At the fixed point a site does what the client's likelihood
 does on average where the posterior is; the prior is exact throughout.
 
 A client is asked when its *innovation*, the distance between its expansion over the current q and its site, may exceed
@@ -12,9 +12,9 @@ estimate is good for small moves of q; after larger ones every client is asked. 
 not asked again; its last answer stands for a new one. The passes end when the natural parameters have less than
 ``tolerance`` posterior sds to go, in a pass in which every client was asked.
 
-Where the prior is Gaussian given one to three parameters (``scale_sites``, ``hyper_grid``), the moments of prior and
-sites are those of a grid over these, without noise; otherwise they are those of NUTS with the same random numbers in
-every pass.
+If the prior is Gaussian given one to three parameters (``scale_sites``, ``hyper_grid``), the moments of prior and sites
+are those of a grid over these, without noise; otherwise they are those of NUTS with the same random numbers in every
+pass.
 
 The functions are pure and do not depend on an engine: the caller passes the function that asks a client.
 """
@@ -50,7 +50,7 @@ class Passes(NamedTuple):
 
     Attributes:
         most: The largest number of passes.
-        damping: rho in site <- site + rho (expansion - site), the step where answers are not to be combined. A site of
+        damping: rho in site <- site + rho (expansion - site), the step if answers are not to be combined. A site of
             zero takes the first expansion as it is.
         memory: How many answers are combined.
         growth: How many times further to go than the best pass before a pass may be; beyond it the passes go back to

@@ -100,8 +100,8 @@ class Model(NamedTuple):
     # blocks, x, row weights, key, label samples (0: the expectation) -> its diagonal at every particle, as blocks
     diagonal_curvature: Callable[[Blocks, Array, Array, Array, int], Blocks] | None = None
     full_curvature: Callable[[Blocks, Array, Array], Array] | None = None  # ... -> its mean over particles, d x d
-    glm: Glm | None = None  # the likelihood's form, where it is a generalised linear model's
-    gaussian_given: GaussianGiven | None = None  # the prior's form, where a block is Gaussian given the others
+    glm: Glm | None = None  # the form of the likelihood, if it is that of a generalised linear model
+    gaussian_given: GaussianGiven | None = None  # the form of the prior, if a block is Gaussian given the others
     input_block: int | None = None  # the block that multiplies the inputs, outputs x inputs, with an isotropic prior
     features: int = 0
     classes: int = 0
@@ -110,7 +110,7 @@ class Model(NamedTuple):
     # for classification, "other" for regression.
     likelihood: str = ""
     sample: Callable[[Array, Blocks, Array], Array] | None = None  # key, blocks, x -> rows x N draws of y
-    # blocks, x, y -> rows x N normalised log-densities, where the moments that ``predict`` gives do not determine them
+    # blocks, x, y -> rows x N normalised log-densities, if the moments that ``predict`` gives do not determine them
     log_density: Callable[[Blocks, Array, Array], Array] | None = None
     target: str = "real"  # of a regression: "real" numbers, which may be standardised, or "count"s, which must not be
     # Whether the log-likelihood is that of a whole client and not a sum over rows. It must then be asked for all rows
@@ -119,8 +119,8 @@ class Model(NamedTuple):
     # blocks, x, y, row weights -> N means and N standard deviations of the client's own effect; they stay on the client
     client_effect: Callable[[Blocks, Array, Array, Array], tuple[Array, Array]] | None = None
     parameter_names: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None  # names of features -> d names
-    input_shape: tuple[int, ...] = ()  # of one row, where it is an image or a sequence; rows are stored flat
-    # N x d -> the variables of the user's own model by name, each with N on the first axis, where theta is a transform
+    input_shape: tuple[int, ...] = ()  # of one row, if it is an image or a sequence; rows are stored flat
+    # N x d -> the variables of the user's own model by name, each with N on the first axis, if theta is a transform
     constrain: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None
     units: Units | None = None  # how to give parameters in the units of rows that were standardised
     # The widths of all layers of a dense ReLU network, inputs and outputs included, whose blocks are [W1, b1, W2, ...]
@@ -206,7 +206,7 @@ class ModelTraits(NamedTuple):
     settled_step: float = 0.01  # with curvature sites and in pooled SVGD, under the cosine schedule
     structure: str = "full"  # of curvature sites
     density: str = "log"  # the KDE density that serves the model better
-    parallel_prior: str = "as_written"  # how Parallel DSVGD's server counts the prior; "divided" where that is proper
+    parallel_prior: str = "as_written"  # how Parallel DSVGD's server counts the prior; "divided" if that is proper
     target: str = "real"  # as ``Model.target``: "count"s are never standardised, and refused unless they are counts
     whole_shard: bool = False  # as ``Model.whole_shard``: every step uses all rows of a client
     # features, classes -> about how many parameters, for models whose full curvature may be too large; None: never

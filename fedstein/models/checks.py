@@ -1,8 +1,8 @@
 """A check of a user's model: shapes, scores and curvature at a few rows and one initial particle, in float64.
 
 The scores are compared with finite differences of the log-likelihood and of the log-prior. The curvature is compared
-with finite differences of the score. Where it is a Fisher information, both sides of Bartlett's identities are taken
-over the very labels that the curvature uses (``models.fisher.expected_labels``),
+with finite differences of the score. If it is a Fisher information, both sides of Bartlett's identities are taken over
+the very labels that the curvature uses (``models.fisher.expected_labels``),
 
     E_y[score] = 0,    E_y[score score'] = -E_y[d score / d theta],
 

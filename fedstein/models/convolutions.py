@@ -1,4 +1,4 @@
-"""Convolutions as matrix products, because XLA's own are slow on a CPU where weights need gradients.
+"""Convolutions as matrix products, because XLA's own are slow on a CPU if weights need gradients.
 
 ``as_products(function)`` traces a function to a jaxpr and evaluates it again with two primitives replaced:
 
@@ -6,7 +6,7 @@
   window of k places), and one matrix product with the kernel gives the outputs;
 - ``reduce_window_max`` with windows that do not overlap: a maximum over axes of a reshaped array.
 
-Values and gradients stay the same up to rounding (where several entries of a pooled window are equal, the gradient is
+Values and gradients stay the same up to rounding (if several entries of a pooled window are equal, the gradient is
 shared among them instead of going to the first). Everything else, convolutions with groups included, runs as it was.
 The replacement applies at the top level and inside ``jit``; bodies of loops and branches are left alone.
 """

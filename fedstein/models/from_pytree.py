@@ -1,8 +1,8 @@
 """A network written in plain JAX, over any pytree of parameters: ``apply(params, x)`` and a likelihood of its outputs.
 
 Particles are evaluated one after another (``jax.lax.map``), with convolutions as matrix products
-(``models.convolutions``). ``vmap`` over the particles of a convolution takes minutes where this takes less than
-a second. The adapters for Flax, Equinox and PyTorch end here.
+(``models.convolutions``). ``vmap`` over the particles of a convolution takes minutes, while this takes less than a
+second. The adapters for Flax, Equinox and PyTorch end here.
 """
 
 from __future__ import annotations

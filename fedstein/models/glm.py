@@ -163,7 +163,7 @@ def coefficient_names(*others: str, classes: int = 0) -> Callable[[tuple[str, ..
 
     Args:
         *others: The names of the parameters after the coefficients.
-        classes: The number of classes, where each has coefficients of its own.
+        classes: The number of classes, if each has coefficients of its own.
 
     Returns:
         Names of the features -> names of the parameters; the intercept comes after the features' coefficients.

@@ -36,7 +36,7 @@ from fedstein.settings import PositiveFloat
 
 NEWTON_STEPS = 30  # safeguarded by a bracket, so that they end at the mode from anywhere
 QUADRATURE = 15  # Gauss-Hermite nodes around the mode of one client's effect
-PREDICTIVE = 31  # nodes over the effects of clients at large, where there is no mode to centre them at
+PREDICTIVE = 31  # nodes over the effects of clients in general, for which there is no mode to centre the nodes at
 
 
 class RandomInterceptSettings(GlmSettings):

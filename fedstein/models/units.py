@@ -5,8 +5,8 @@ one of the rows as they were:
 
     w . (x - m) / s + b = (w / s) . x + (b - w . m / s),
 
-so the weights are w / s and the intercept is b - w . m / s. Where the target was scaled, both are multiplied by t, and
-n is added to the intercept; a parameter that is the logarithm of t^p times something grows by p log t.
+so the weights are w / s and the intercept is b - w . m / s. If the target was scaled, both are multiplied by t, and n
+is added to the intercept; a parameter that is the logarithm of t^p times something grows by p log t.
 """
 
 from __future__ import annotations

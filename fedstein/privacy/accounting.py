@@ -1,14 +1,15 @@
 """Privacy accounting: the total cost of Gaussian releases, and the noise that a planned run needs.
 
 A release of a sum with sensitivity D and Gaussian noise of standard deviation s D is mu-GDP with mu = 1 / s (Dong, Roth
-and Su 2022). Releases compose exactly, also where each query depends on earlier answers: mu^2 = sum_i mu_i^2. For one
-mu, the smallest delta at an epsilon is (Balle and Wang 2018)
+and Su 2022). Releases compose exactly, even if each query depends on earlier answers: mu^2 = sum_i mu_i^2. For one mu,
+the smallest delta at an epsilon is (Balle and Wang 2018)
 
     delta(epsilon) = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(-mu / 2 - epsilon / mu).
 
-The ledger of a client adds up mu^2 and compares with that of its budget, which stays valid where the noise of later
-releases is chosen after earlier answers (Koskela, Tobaben and Honkela 2022: Gaussian privacy filters). ``cross_check``
-gives the same composition by dp-accounting's privacy loss distributions and by Renyi divergences.
+The ledger of a client adds up mu^2 and compares the sum with the mu^2 of its budget. This stays valid if the noise of
+later releases is chosen after earlier answers (Koskela, Tobaben and Honkela 2022: Gaussian privacy filters).
+``cross_check`` computes the same composition with dp-accounting, by privacy loss distributions and by Renyi
+divergences.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Plan(NamedTuple):
     """Noise multipliers of a whole run: the noise's standard deviation over the sensitivity."""
 
     gradient: float  # the multiplier of the gradient at every visit
-    moments: float  # the multiplier of the moments: released once, or at every visit where sums are secure
+    moments: float  # the multiplier of the moments, which are released once, or at every visit if sums are secure
     visits: int
     often: bool = False  # whether moments are released at every visit
 
@@ -72,7 +73,7 @@ def plan_of(settings: PrivacySettings) -> Plan:
         settings: The settings of ``[privacy]``.
 
     Returns:
-        The multipliers: mu^2 is split between gradients and moments, and evenly over visits. Where sums are secure
+        The multipliers: mu^2 is split between gradients and moments, and evenly over visits. If sums are secure,
         moments are released at every visit, so that every sum has the moments of its own clients.
     """
     mu = mu_of(settings.epsilon, settings.delta)
@@ -83,12 +84,12 @@ def plan_of(settings: PrivacySettings) -> Plan:
 
 
 def spent_mu(multipliers: Sequence[float]) -> float:
-    """mu of releases together."""
+    """The mu of several releases together."""
     return math.sqrt(sum(1 / multiplier**2 for multiplier in multipliers))
 
 
 class CrossCheck(NamedTuple):
-    """epsilon of the same releases by three accountants."""
+    """The epsilon of the same releases by three accountants."""
 
     gaussian: float
     pld: float
@@ -96,15 +97,15 @@ class CrossCheck(NamedTuple):
 
 
 def cross_check(multipliers: Sequence[float], delta: float) -> CrossCheck:
-    """epsilon by the closed form and by dp-accounting's two accountants.
+    """Compute epsilon by the closed form and by the two accountants of dp-accounting.
 
     Args:
         multipliers: The noise multipliers of all releases.
         delta: delta.
 
     Returns:
-        The three values. That of the privacy loss distribution is the closed form up to its grid; Renyi's is an upper
-        bound.
+        The three values. The privacy loss distribution agrees with the closed form up to its grid; Renyi's value is an
+        upper bound.
 
     Raises:
         InputError: dp-accounting is not installed.

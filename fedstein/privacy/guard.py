@@ -1,7 +1,7 @@
 """The check that every message of a private run passes: a client sends only accounted releases and nothing else.
 
-``Guard.release`` adds the planned noise to a client's sums and writes them into its ledger first. ``refuse`` raises an
-error for every other message of the protocol (``GATES`` names them all).
+``Guard.release`` adds the planned noise to a client's sums and records the release in the client's ledger before it
+returns. ``refuse`` raises an error for every other message of the protocol (``GATES`` names them all).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedstein.privacy.mechanism import CURVATURE, GRADIENT, MOMENTS, release
 from fedstein.privacy.settings import PrivacySettings
 from fedstein.privacy.shared_noise import SharedNoise
 
-# Every message that a client can be asked for, and what becomes of it in a private run.
+# Every message that a client can be asked for, and how a private run treats it.
 PROTECTED, OPEN, MASKED = "protected", "open", "masked"
 GATES: dict[str, str] = {
     "hello": OPEN,  # name and place; the number of rows only if it is public, and no digest of them
@@ -33,7 +33,7 @@ GATES: dict[str, str] = {
     "evaluate": "counts over held-out rows are not protected; evaluate at the server (evaluate.where = 'server')",
     "expand": "expansions are not protected; set sites.expand = 'mean'",
     "nodes": "expansions are not protected; set sites.expand = 'mean'",
-    "secure": MASKED,  # where the config has secure sums: what is summed passes the gate of its own kind
+    "secure": MASKED,  # allowed if the config has secure sums; the summands are then checked by their own kind
     "weigh": "log-likelihoods at draws are not protected; set sites.expand = 'mean'",
 }
 PUBLIC_MEANS = {
@@ -52,7 +52,7 @@ def refuse(kind: str, settings: PrivacySettings) -> None:
     """Refuse a message that a private run does not have.
 
     Args:
-        kind: The kind of the message, a key of ``GATES``; another is refused too.
+        kind: The kind of the message, a key of ``GATES``. Any other kind is refused.
         settings: The settings of ``[privacy]``.
 
     Raises:
@@ -92,11 +92,11 @@ class Guard:
         """
         Args:
             settings: The settings of ``[privacy]``.
-            secret: Where noise comes from; None releases nothing.
+            secret: The secret that noise is generated from. Without it nothing can be released.
             folder: Where ledgers are kept; None keeps them in memory.
             run: The id of the run, for the ledger.
-            budget: epsilon and delta of the operator, where he has set them; else those of the first run count.
-            single: Whether the folder belongs to one client: a node's.
+            budget: epsilon and delta that the operator has set; None if the budget of the first run applies.
+            single: Whether the folder belongs to one client, as on a node.
         """
         self.settings, self.plan = settings, plan_of(settings)
         self.secret, self.folder, self.run, self.budget, self.single = secret, folder, run, budget, single
@@ -131,14 +131,15 @@ class Guard:
         sensitivity: Mapping[str, float],
         shared: SharedNoise | None = None,
     ) -> dict[str, np.ndarray]:
-        """Noisy sums of one visit, which the client's ledger holds by the time this returns.
+        """Add noise to the sums of one visit. The client's ledger has the release before this returns.
 
         Args:
             client: The client's id.
             visit: How often the client has released before.
             exact: The sums: ``gradient``, and ``moments`` or ``curvature`` at the first visit.
             sensitivity: How much a neighbour's sums can differ: by one row, or by all rows of the client.
-            shared: The secure sum that this client adds its share of the noise in; None if it is sent as it is.
+            shared: The secure sum to which this client adds its share of the noise; None if the release is sent by
+                itself.
 
         Returns:
             The sums with noise.

@@ -1,8 +1,8 @@
 """The ledger of a client: one line for each release, written to disk before the release is sent.
 
-The ledger belongs to the rows, not to a run: it counts over all runs and refuses what would go past its budget. A line
-is appended and synced before a release is returned. A process that is killed before that has sent nothing. If it is
-killed afterwards, the budget is spent, and the same release, which has the same id, can be sent again at no further
+The ledger belongs to the rows, not to a run: it counts over all runs and refuses releases that would exceed its budget.
+A line is appended and synced before a release is returned. A process that is killed before that has sent nothing. If it
+is killed afterwards, the budget is spent, and the same release, which has the same id, can be sent again at no further
 cost.
 """
 
@@ -22,12 +22,12 @@ from fedstein.files import folder_lock, sync_folder, write_bytes
 from fedstein.privacy.accounting import epsilon_of, mu_of, spent_mu
 
 FORMAT = "fedstein ledger 1"
-RECORD = "record"  # what ledgers of earlier versions, which do not say it, protect
+RECORD = "record"  # what ledgers of earlier versions protect, which have no entry for it
 ROUNDING = 1e-9  # the tolerance of mu^2, because the releases of a plan add up to exactly the budget
 
 
 class BudgetSpent(FedsteinError):
-    """A release would go past the client's budget. Nothing was released."""
+    """A release would exceed the client's budget. Nothing was released."""
 
 
 class Release(NamedTuple):
@@ -48,9 +48,10 @@ class Ledger:
         """
         Args:
             path: The file; None keeps the ledger in memory.
-            epsilon: The budget for all runs together, where the file has none yet.
+            epsilon: The budget for all runs together. It is used if the file does not exist yet, or if ``fixed`` is
+                set.
             delta: The budget's delta.
-            fixed: Whether ``epsilon`` is the operator's own word, which replaces the budget of the file.
+            fixed: Whether the operator has set ``epsilon``, which then replaces the budget of the file.
             protects: What epsilon is for: every ``"record"``, or the whole ``"client"``.
 
         Raises:
@@ -62,13 +63,13 @@ class Ledger:
             self._read()
 
     def charge(self, releases: Sequence[Release]) -> None:
-        """Write releases down. After that, and only then, they may be sent.
+        """Record releases. They must not be sent before this returns.
 
         Args:
             releases: Releases that are sent together. Those that are in the ledger already cost nothing.
 
         Raises:
-            BudgetSpent: They would go past the budget; nothing was written.
+            BudgetSpent: They would exceed the budget; nothing was written.
             InputError: The file is damaged, or cannot be written.
         """
         with self._alone():
@@ -88,17 +89,17 @@ class Ledger:
 
     @property
     def mu(self) -> float:
-        """mu of all releases together."""
+        """The mu of all releases together."""
         return spent_mu([entry.multiplier for entry in self.entries])
 
     @property
     def spent(self) -> float:
-        """epsilon of all releases together, at the budget's delta."""
+        """The epsilon of all releases together, at the budget's delta."""
         return epsilon_of(self.mu, self.delta)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time; it sees what others have written meanwhile."""
+        """Lock the ledger for this process, and read what other processes have written in the meantime."""
         if self.path is None:
             yield
             return
@@ -133,7 +134,7 @@ class Ledger:
             ) from error
 
     def _read(self) -> None:
-        """Read the file. A last line without its end was never answered for: nothing was sent, and it is cut off."""
+        """Read the file. An incomplete last line is removed: the process was killed before it sent this release."""
         assert self.path is not None
         if not self.path.exists():
             return

@@ -1,8 +1,8 @@
 """The mechanism of private releases: a sum of bounded row contributions, plus Gaussian noise.
 
-Rows count with the weight w_i = min(1, C^2 / |x_i|^2), x_i with the intercept's 1. It depends on x_i alone, so scores
-still have mean zero at the true coefficients, whatever C is: rows far out count less, and nothing is biased. Datasets
-are neighbours if one has one row more. One row adds to
+Row i, whose inputs x_i include a 1 for the intercept, has the weight w_i = min(1, C^2 / |x_i|^2). The weight depends on
+x_i alone, so scores still have mean zero at the true coefficients, whatever C is: outlying rows count less, and nothing
+is biased. Two datasets are neighbours if one has one row more than the other. One row adds to
 
     gradient   sum_i w_i u_i (x) x_i,      |w_i u_i (x) x_i| = w_i |u_i| |x_i| <= U C,
     moments    sum_i w_i x_i x_i',         |w_i x_i x_i'|_F = w_i |x_i|^2 <= C^2,
@@ -13,20 +13,21 @@ regression. Those norms are the sensitivities. The symmetric matrix gets noise o
 and s / sqrt(2) elsewhere: in the coordinates in which the Frobenius norm is the Euclidean one, noise s on each.
 
 Linear regression needs no point: its gradient is linear in the coefficients, with the moments as slope. Clients release
-it at zero, u_i = y_i with targets cut at the public bound B, and with it q sum_i w_i y_i^2, from which the server finds
-the noise of the targets. One row adds (w y x, q w y^2), whose norm is at most C B sqrt(1 + kappa^2) with q = kappa C/B.
+the gradient at zero, where u_i = y_i, with targets clipped to the public bound B. With it they release q sum_i w_i
+y_i^2, from which the server estimates the noise of the targets. One row adds (w y x, q w y^2), whose norm is at most C
+B sqrt(1 + kappa^2) with q = kappa C/B.
 
-With ``privacy.kind = "client"`` datasets are neighbours if one has all rows of the client and the other none. An empty
-client releases noise around zero, so the sensitivity of a release is the largest norm that it can have. With R =
-``client_rows`` and M, g the sums above, a client releases
+With ``privacy.kind = "client"``, two datasets are neighbours if one has all rows of the client and the other has none.
+An empty client releases noise around zero, so the sensitivity of a release is the largest norm that it can have. With R
+= ``client_rows`` and M, g the sums above, a client releases
 
     moments    f M,                                    f = min(1, B_M / |M|_F),          B_M = R C^2 / 2,
     gradient   f g min(1, B_g / |f g|),                                                  B_g = R U C / 4.
 
 f depends on the inputs alone, and the gradient has the same f, so that a client with many rows counts as one with fewer
-rows and nothing is biased. The second factor of the gradient depends on targets too: where it is below 1 the gradient
-is too short. B_g is a quarter of what R rows can reach, which they do only if all residuals are the largest possible
-and all rows point the same way; moments reach R C^2 only if all rows are equal.
+rows and nothing is biased. The second factor of the gradient depends on the targets too: if it is below 1, the gradient
+is too short. B_g is a quarter of the largest norm that R rows can give. They give it only if all residuals are as large
+as possible and all rows point in the same direction. Moments reach R C^2 only if all rows are equal.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from fedstein.privacy.noise import add_noise
 from fedstein.privacy.settings import PrivacySettings
 
 GRADIENT, MOMENTS = "gradient", "moments"
-CURVATURE = "curvature"  # what networks release in place of moments (``fedstein.privacy.row_gradients``)
+CURVATURE = "curvature"  # networks release it in place of moments (``fedstein.privacy.row_gradients``)
 KAPPA = 0.5  # the share of squares of targets in a release of linear regression
 
 
@@ -55,7 +56,7 @@ class Family(NamedTuple):
         target: y -> rows x P.
         mean: f -> rows x P.
         information: f -> rows x P x P, the derivative of the mean.
-        squares: kappa / B, where the squares of targets are released too; 0 if they are not.
+        squares: kappa / B if the squares of targets are released too; 0 if they are not.
     """
 
     predictors: int
@@ -67,7 +68,7 @@ class Family(NamedTuple):
 
     @property
     def extra(self) -> int:
-        """How many numbers are released with the gradient: the sum of squares, or nothing."""
+        """How many numbers are released with the gradient: 1 for the sum of squares, or 0."""
         return int(self.squares > 0)
 
 
@@ -127,7 +128,7 @@ def family_of(model: Model, settings: PrivacySettings) -> Family:
 
 
 SUPPORTED = ("blr", "softmax", "poisson", "linear")
-NETWORKS = ("bnn_classifier", "bnn_regressor", "custom")  # gradients of rows are clipped, at record level alone
+NETWORKS = ("bnn_classifier", "bnn_regressor", "custom")  # the gradients of their rows are clipped; record level only
 
 
 def _variance(p: np.ndarray) -> np.ndarray:
@@ -157,8 +158,8 @@ def clipped_sums(
         clip: C.
 
     Returns:
-        ``gradient``, as the coefficients and with the sum of squares where there is one, and ``moments``, inputs x
-        inputs.
+        ``gradient``, in the order of the coefficients, followed by the sum of squares if it is released; and
+        ``moments``, inputs x inputs.
     """
     weights = row_weights(x, clip)
     beta = coefficients.reshape(family.predictors, x.shape[1])
@@ -177,10 +178,10 @@ def sensitivities(family: Family, clip: float, client_rows: int | None = None) -
     Args:
         family: The likelihood.
         clip: C.
-        client_rows: R, where whole clients are protected; None where single rows are.
+        client_rows: R if whole clients are protected; None if single rows are.
 
     Returns:
-        The sensitivity of each sum; with R also the norm at which it is cut.
+        The sensitivity of each sum. With R this is also the norm to which the sum is shortened.
     """
     if client_rows is None:
         return {GRADIENT: family.bound * clip, MOMENTS: clip**2}
@@ -188,11 +189,11 @@ def sensitivities(family: Family, clip: float, client_rows: int | None = None) -
 
 
 def clipped_client(exact: Mapping[str, np.ndarray], bounds: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """A client's sums, cut so that none is longer than its bound; see the module. They must not leave the client.
+    """Shorten a client's sums to their bounds, as the module describes. The result must not leave the client.
 
     Args:
-        exact: What ``clipped_sums`` gives.
-        bounds: B_g and B_M, what ``sensitivities`` gives.
+        exact: The result of ``clipped_sums``.
+        bounds: B_g and B_M, the result of ``sensitivities``.
 
     Returns:
         The sums.
@@ -204,13 +205,13 @@ def clipped_client(exact: Mapping[str, np.ndarray], bounds: Mapping[str, float])
 
 
 def release(name: str, exact: np.ndarray, scale: float, secret: bytes, label: str) -> np.ndarray:
-    """One noisy sum.
+    """Add noise to one sum.
 
     Args:
         name: ``"gradient"``, ``"curvature"`` or ``"moments"``.
         exact: The sum.
         scale: The standard deviation of the noise: multiplier times sensitivity.
-        secret: Where the noise comes from.
+        secret: The secret that the noise is generated from.
         label: The label of this release.
 
     Returns:

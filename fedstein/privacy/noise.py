@@ -1,9 +1,9 @@
-"""Gaussian noise from a secret: SHAKE-256 of the secret and a label gives uniform bits, these give normal numbers.
+"""Gaussian noise from a secret: SHAKE-256 of the secret and a label gives uniform bits, which become normal numbers.
 
-The same secret and label give the same noise, so that a repeated request gets the same release. Somebody who
-does not know the secret cannot predict it. Sums and noise are rounded to one grid of a power of two far below the noise
-(2^-20 of its standard deviation or finer) before they are added as integers. Neighbouring datasets can therefore
-give the same outputs: the low bits of floating point sums tell nothing (Mironov 2012).
+The same secret and label give the same noise, so that a repeated request gets the same release. Somebody who does not
+know the secret cannot predict it. Sums and noise are rounded to one grid of a power of two far below the noise (2^-20
+of its standard deviation or finer) before they are added as integers. Neighbouring datasets can therefore give the same
+outputs: the low bits of floating point sums reveal nothing (Mironov 2012).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BYTES = 32
 
 
 def normal(secret: bytes, label: str, count: int) -> np.ndarray:
-    """Standard normal numbers that are fixed by the secret and the label.
+    """Generate the standard normal numbers that the secret and the label determine.
 
     Args:
         secret: At least 32 bytes.
@@ -43,7 +43,7 @@ def normal(secret: bytes, label: str, count: int) -> np.ndarray:
 
 
 def add_noise(values: np.ndarray, sd: np.ndarray | float, secret: bytes, label: str) -> np.ndarray:
-    """Values plus Gaussian noise, both on one grid.
+    """Add Gaussian noise to values, both rounded to one grid.
 
     Args:
         values: float64 numbers.

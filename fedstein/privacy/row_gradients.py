@@ -12,7 +12,7 @@ sum. It adds numbers that are not negative and have the sum f_i |g_i|^2 <= 2 C^2
 **Norms without rows x d numbers.** In a dense layer the gradient of the weights is the outer product of the layer's
 inputs a and the derivative delta by its outputs before the ReLU, so its norm is |a| |delta| (Goodfellow 2015). delta is
 the gradient of the biases, which are few. The sum is then the gradient of the log-likelihood with weights c_i. Other
-models are differentiated row by row, in pieces of so many rows that at most ``NUMBERS`` numbers are held.
+models are differentiated row by row, with so few rows at a time that at most ``NUMBERS`` numbers are in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedstein.models.base import Blocks, Model, cut, join
 from fedstein.models.bnn import signals
 from fedstein.privacy.mechanism import CURVATURE, GRADIENT
 
-NUMBERS = 2**22  # gradients of single rows that are held at once
+NUMBERS = 2**22  # numbers of single rows' gradients that are in memory at once
 SYNTHETIC = 256  # rows for the default of C
 CHECKED = 4  # rows on which norms by layers are compared with those of gradients
 SHARE = 1 / 3  # C over the gradient's median norm on synthetic rows, unless C is set
@@ -61,7 +61,7 @@ def clipped_gradients(
     """
     if not np.all(np.isfinite(theta)):
         raise InputError("a private client was asked at a point that is not finite; nothing was released")
-    length = padded_length(len(x) + 1)  # at least one row of zeros, so that what happens to it does not depend on rows
+    length = padded_length(len(x) + 1)  # one row of padding in any case: its effect must not depend on the rows
     rows, targets = np.zeros((length, *x.shape[1:])), np.zeros(length, np.result_type(y, y))
     rows[: len(x)], targets[: len(y)] = x, y
     with jax.enable_x64(True):
@@ -88,7 +88,7 @@ def _squares(model: Model, theta: Array, x: Array, y: Array) -> Array:
 
 
 def default_clip(model: Model, theta: np.ndarray) -> float:
-    """C from the model and the first point alone: a share of the gradient's median norm on synthetic rows.
+    """Choose C from the model and the first point alone: a share of the gradient's median norm on synthetic rows.
 
     Args:
         model: The model.
@@ -133,7 +133,7 @@ def check_norms(model: Model, theta: np.ndarray) -> None:
 
 
 def _synthetic(model: Model, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that no client has: standard normal features; labels in turn, standard normal targets or counts of one."""
+    """Make synthetic rows: standard normal features, with labels in turn, standard normal targets or counts of one."""
     random = np.random.default_rng(0)
     x = random.standard_normal((count, model.features))
     if model.task == "classification":
@@ -157,7 +157,7 @@ def _weighted(squares: Array, counts: Array, factors: Array) -> Array:
 def _dense_squares(model: Model, blocks: Blocks, x: Array, y: Array) -> Array:
     """|g_ib|^2 by the outer products of a dense network's layers."""
     layers = len(model.layers) - 1
-    few = (*range(1, 2 * layers, 2), *range(2 * layers, len(blocks)))  # biases, and what comes after the layers
+    few = (*range(1, 2 * layers, 2), *range(2 * layers, len(blocks)))  # biases, and the blocks after the layers
 
     def of_row(x_i: Array, y_i: Array) -> list[Array]:
         def likelihood(chosen: list[Array]) -> Array:
@@ -181,7 +181,7 @@ def _dense_sums(model: Model, theta: Array, x: Array, y: Array, exists: Array, c
     blocks = cut(theta, model.widths)
     squares = _dense_squares(model, blocks, x, y)
     counts, shorter, factors = _factors(squares, exists, clip)
-    x, y = jnp.where(counts[:, None], x, 0), jnp.where(counts, y, 0)  # weight zero alone would leave NaN as it is
+    x, y = jnp.where(counts[:, None], x, 0), jnp.where(counts, y, 0)  # a weight of zero would not remove a NaN
     return join(model.likelihood_score(blocks, x, y, shorter))[0], _weighted(squares, counts, factors)
 
 

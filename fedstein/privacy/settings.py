@@ -96,5 +96,5 @@ class PrivacySettings(Settings):
         return COLLUDING if self.colluding is None else self.colluding
 
     def bound(self, inputs: int) -> float:
-        """C for rows of that many inputs, the intercept's column included."""
+        """Return C for rows of that many inputs, including the intercept's column."""
         return self.clip if self.clip is not None else min(LARGEST_CLIP, math.sqrt(inputs))

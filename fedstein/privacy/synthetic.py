@@ -6,12 +6,14 @@ norm for many dimensions moves each eigenvalue l_i to
 
     l_i - 2 g^2 h(l_i),   g^2 = d s^2 / 2,   h(l) = (1 / d) sum_j (l - l_j) / ((l - l_j)^2 + e^2)
 
-(Bun, Allez, Bouchaud and Potters 2016; h is the Hilbert transform of the spectrum, smoothed over e = g / sqrt(d)).
-Where noise is all there is, it moves all eigenvalues to their mean; eigenvalues far above the noise stay.
+(Bun, Allez, Bouchaud and Potters 2016; h is the Hilbert transform of the spectrum, smoothed over e = g / sqrt(d)). If
+the matrix is all noise, the estimator moves all eigenvalues to their mean. It leaves eigenvalues far above the noise
+unchanged.
 
 **Rows.** Points z with mean zero and unit covariance exactly, in antithetic pairs, become x = m + V^(1/2) z with the
 moments m and V that M gives. Sums over these rows replace sums over clients' rows. They reproduce M exactly, and hence
-the curvature at zero coefficients; elsewhere they are right as far as linear predictors are about Gaussian.
+the curvature at zero coefficients. At other coefficients they are a good approximation if the linear predictors are
+nearly Gaussian.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 from fedstein.privacy.mechanism import Family
 
 ROWS = 1024
-SMALLEST_WEIGHT = 1.0  # rows that a client must seem to have
+SMALLEST_WEIGHT = 1.0  # the smallest number of rows that a client is taken to have
 
 
 class SyntheticRows(NamedTuple):
@@ -70,12 +72,12 @@ def cleaned(matrix: np.ndarray, noise: float) -> np.ndarray:
 
 
 def synthetic_rows(moments: np.ndarray, noise: float, count: int = ROWS) -> SyntheticRows:
-    """Rows whose second moments are those of a release.
+    """Make rows whose second moments are those of a release.
 
     Args:
         moments: Released sum of w x x', inputs x inputs, the intercept's column last.
         noise: The standard deviation of its noise on the diagonal.
-        count: The number of rows; more than twice the inputs are taken where it is less.
+        count: The number of rows. There are at least four times as many rows as features, even if this is smaller.
 
     Returns:
         The rows.

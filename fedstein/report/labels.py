@@ -11,7 +11,7 @@ from matplotlib.transforms import Bbox
 
 from fedstein.report.style import INK, MUTED
 
-# Where a label may stand, in points from its point: near and at the right first.
+# The possible positions of a label, in typographic points from its data point: near and at the right first.
 STEPS = (6, 14, 24, 36, 50, 66, 84, 104)
 PLACES = [(side * 5, up * step) for step in STEPS for up in (1, -1) for side in (1, -1)]
 RADIUS = 4.0  # pixels of a point that a label must not cover
@@ -20,7 +20,7 @@ RADIUS = 4.0  # pixels of a point that a label must not cover
 def place_labels(
     axes: Axes, labels: Sequence[tuple[str, float, float]], points: Sequence[tuple[float, float]]
 ) -> list[Bbox]:
-    """Write a label beside each of some points, each where nothing is yet; a thin line joins those that stand far off.
+    """Write a label beside each point, at a free position. A thin line connects a label that is far from its point.
 
     The figure must have its final size and limits. A label for which there is no free place stands at the last one.
 

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 class RoundTable:
-    """Columns over rounds. A matrix has one row for each round and one column for each client, NaN where unknown."""
+    """Columns over rounds. A matrix has one row for each round and one column for each client; NaN if unknown."""
 
     def __init__(self) -> None:
         # Arrays grow as lists do, and NumPy copies them thousands of times faster.

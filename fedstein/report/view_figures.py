@@ -49,7 +49,7 @@ def forest(run: dict[str, Any]) -> Figure | None:
 
 
 def probabilities(run: dict[str, Any]) -> Figure | None:
-    """Draw the selection probability of every client by round, with a dot for each pick where rounds are not merged.
+    """Draw the selection probability of every client by round, with a dot for each pick if rounds are not merged.
 
     Args:
         run: The entry of a run in the views.

@@ -47,8 +47,8 @@ def audit(folder: Path) -> list[dict[str, Any]]:
 
     Returns:
         For each ledger its file, what it protects (every record, or the whole client), its budget, releases by kind and
-        by run, and the epsilon of all of them by three accountants: the closed form, which the ledger goes by, and
-        dp-accounting's two.
+        by run, and the epsilon of all of them by three accountants: the closed form, which the ledger uses, and the two
+        of dp-accounting.
 
     Raises:
         InputError: There is no ledger, one is damaged, or dp-accounting is not installed.

@@ -42,15 +42,15 @@ from fedstein.stein import KERNELS
 
 
 def barred_from(config: Config) -> frozenset[int]:
-    """The clients that take no part. A pooled method has one client; the rows of barred clients are removed before."""
+    """The clients that do not take part. A pooled method has one client, without the rows of barred clients."""
     return frozenset(() if METHODS.find(config.algorithm.kind).pooled else config.selection.barred or ())
 
 
 def build_model(config: Config, features: int, classes: int, task: str) -> Model:
-    """The model of the config for rows of that many features.
+    """Build the model of the config for rows of that many features.
 
     Raises:
-        InputError: The data does not suit the model, or the model was one of the user's own.
+        InputError: The data does not suit the model, or the config names a model that was passed to ``fedstein.fit``.
     """
     if config.model.kind == CUSTOM:
         raise InputError(
@@ -103,12 +103,12 @@ def build_program(config: Config, model: Model, prepared: Model | None = None) -
         metrics=build_metrics(config),
         guard=Guard(config.privacy)
         if config.privacy.on
-        else None,  # without a secret: only the process that holds the rows has one
+        else None,  # without a secret, which only the process with the rows has
     )
 
 
 def build_metrics(config: Config) -> tuple[Metric, ...]:
-    """The built-in metrics, and those that the config names besides."""
+    """The built-in metrics, and the further metrics that the config names."""
     fitted = ["temperature"] if config.evaluate.temperature == "fit" else []
     return choose_metrics([*config.evaluate.metrics, *fitted])
 
@@ -129,7 +129,7 @@ def build_wire(config: Config, model: Model) -> Wire:
 
 
 def build_method(config: Config, model: Model) -> Method:
-    """The method of the config. Equal settings on the same model give the same object, so that runs compile once."""
+    """Build the method of the config. Equal settings on the same model give the same object, which compiles once."""
     return _method(model, Frozen(config.algorithm), Frozen(config.sites), Frozen(config.privacy), Frozen(config.robust))
 
 
@@ -147,7 +147,7 @@ def _method(model: Model, settings: Frozen, site_settings: Frozen, privacy: Froz
 
 
 def build_site(config: Config, model: Model) -> Site:
-    """The sites of the method that ``build_method`` gives."""
+    """The sites of the method that ``build_method`` returns."""
     return _site(model, Frozen(config.algorithm), Frozen(config.sites))
 
 
@@ -160,7 +160,7 @@ def _site(model: Model, settings: Frozen, site_settings: Frozen) -> Site:
 def build_scheme(config: Config) -> Scheme:
     """The selection scheme of the config, for the clients that are not barred."""
     kernel = getattr(config.algorithm, "kernel", "rbf")
-    # Round robin visits clients equally often by itself, and its turns are not to be changed.
+    # Round robin visits clients equally often by itself, and its order must not change.
     limit = (
         (config.privacy.visits, config.rounds) if config.privacy.on and config.selection.kind != "round_robin" else None
     )
@@ -179,7 +179,7 @@ def _scheme(settings: Frozen, kernel: str, barred: tuple[int, ...], rest: int, l
 
 
 class Frozen:
-    """Settings as a key of a cache: equal settings of one class are one key."""
+    """Settings as a key of a cache: equal settings of one class have the same key."""
 
     def __init__(self, value: Any):
         self.value, self._key = value, (type(value), value.model_dump_json())
@@ -229,7 +229,7 @@ def refuse_too_large(config: Config, model: Model) -> None:
 def program_in(config: Config, model: Model, basis: Rotation | None) -> ClientProgram:
     """Build the program of a client, with its inputs rotated if there is a basis.
 
-    The algorithm is built for the model without its rows' preparation, so that runs with other bases share it.
+    The method is built for the model without the preparation of rows, so that runs with other bases share it.
     """
     prepared = model if basis is None else model._replace(prepare=partial(prepare_rotated, basis, model.prepare))
     return build_program(config, model, prepared)

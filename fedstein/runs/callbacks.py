@@ -1,8 +1,8 @@
-"""Callbacks: objects that are told what a run does, for ``fedstein.fit(callbacks=[...])`` and ``fedstein run --log``.
+"""Callbacks: objects that observe a run, for ``fedstein.fit(callbacks=[...])`` and ``fedstein run --log``.
 
-A callback may be any object with the three methods of ``Callback``; subclass it to write only those that are needed.
-Callbacks observe: what they return is ignored, and a run with callbacks gives the same bits as one without. An
-exception in a callback ends the run, and every other callback is still told the end.
+A callback may be any object with the three methods of ``Callback``. Subclass it to write only the methods that you
+need. Callbacks only observe: their results are ignored, and a run with callbacks gives the same bits as one without. An
+exception in a callback ends the run, but ``on_end`` of every other callback is still called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ METHODS = ("on_start", "on_round", "on_end")
 
 
 class Callback:
-    """The protocol, with methods that do nothing. Any object with these methods will do; subclassing is not needed."""
+    """The protocol, with methods that do nothing. An object with these methods need not be a subclass."""
 
     def on_start(self, config: Mapping[str, Any]) -> None:
         """Handle the start of a run. It is called once, before the first round.
@@ -37,19 +37,19 @@ class Callback:
         """Handle the end of a run. It is called once, after the last round.
 
         Args:
-            summary: The content of ``summary.json``; None for a run that was stopped or failed, and goes on later.
+            summary: The content of ``summary.json``; None for a run that was stopped or failed.
         """
 
 
 class Notifier:
-    """Passes on to callbacks what a run tells it. ``notified`` makes one."""
+    """Passes the events of a run on to callbacks. ``notified`` makes one."""
 
     def __init__(self, callbacks: Sequence[Any]):
         self.callbacks = tuple(callbacks)
         self.summary: Mapping[str, Any] | None = None
 
     def on_round(self, record: Mapping[str, Any]) -> None:
-        """Tell every callback of a round."""
+        """Tell every callback about a round."""
         for callback in self.callbacks:
             callback.on_round(record)
 
@@ -60,7 +60,7 @@ class Notifier:
 
 @contextmanager
 def notified(callbacks: Sequence[Any], config: Mapping[str, Any]) -> Iterator[Notifier]:
-    """Tell callbacks of the start and, however the block ends, of the end of a run.
+    """Tell callbacks about the start of a run and, however the block ends, about its end.
 
     Args:
         callbacks: Objects with ``on_start``, ``on_round`` and ``on_end``.
@@ -104,7 +104,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         callbacks: The objects.
 
     Raises:
-        InputError: One lacks a method, which the message names, or they are no list of objects.
+        InputError: An object lacks a method, which the message names, or ``callbacks`` is not a list of objects.
     """
     if not isinstance(callbacks, (list, tuple)):
         raise InputError(f"callbacks: expected a list of callbacks, got {type(callbacks).__name__}")
@@ -120,7 +120,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
 
 
 def _end_all(callbacks: Sequence[Any], summary: Mapping[str, Any] | None) -> None:
-    """Tell every callback the end, also after one has failed, whose exception is raised afterwards."""
+    """Tell every callback about the end, even if one of them fails. Its exception is raised afterwards."""
     if callbacks:
         try:
             callbacks[0].on_end(summary)

@@ -1,9 +1,10 @@
 """Checkpoints: only the client states that changed are written, then a manifest is swapped in.
 
-Where messages travel in few bits, a client's file holds the messages that its state was decoded from (``wire_form``).
+If messages are encoded in few bits, a client's file holds the messages that its state was decoded from (``wire_form``).
 
-Until the manifest is replaced, the old one and the files that it names are whole. Files that no manifest names are left
-over from a crash and are removed after the next swap. Every file is named with its SHA-256 and checked when it is read.
+Until the manifest is replaced, the old manifest and the files that it names stay complete. Files that no manifest names
+are left over from a crash, and the next swap removes them. The manifest has the SHA-256 of every file, which is checked
+when the file is read.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ OLD_FORMATS = {1: "fedstein 0.1"}  # format -> the version that reads it
 
 
 def fingerprint(config: Config) -> str:
-    """A digest of the settings that results depend on; timeouts are not among them."""
+    """A digest of the settings that results depend on. Timeouts, for example, are not among them."""
     return hashlib.sha256(tomli_w.dumps(bare_config(config)).encode()).hexdigest()
 
 
@@ -47,8 +48,8 @@ def bare_config(config: Config) -> dict[str, Any]:
 def refuse_other_run(folder: Path, manifest: Mapping[str, Any], config: Config) -> None:
     """Check that a checkpoint was made with the config of its run folder.
 
-    A key that the run's ``config.toml`` lacks joined the config after the run began. The run was made without it, so
-    the checkpoint may have the digest of the config without such keys; they have their defaults.
+    If the run's ``config.toml`` lacks a key, the key was added to Fedstein after the run began. The checkpoint may then
+    have the digest of the config without such keys, which have their defaults.
 
     Args:
         folder: The checkpoint folder.
@@ -56,7 +57,7 @@ def refuse_other_run(folder: Path, manifest: Mapping[str, Any], config: Config) 
         config: The config of the run.
 
     Raises:
-        InputError: It was made with another config.
+        InputError: The checkpoint was made with another config.
     """
     accepted = {manifest["config_sha256"], *manifest.get("accepted_sha256", ())}
     if fingerprint(config) in accepted:
@@ -77,7 +78,7 @@ def refuse_other_run(folder: Path, manifest: Mapping[str, Any], config: Config) 
 
 
 def save(folder: Path, config: Config, state: RunState, engine: Engine, saved: SiteTable | None) -> None:
-    """Write what changed since the last checkpoint, then swap the manifest.
+    """Write the states that have changed since the last checkpoint, then swap the manifest.
 
     Args:
         folder: The checkpoint folder.
@@ -135,7 +136,7 @@ def load(folder: Path, config: Config, engine: Engine, sites: SiteTable) -> RunS
         sites: An empty table that keeps states within the run's budget of memory.
 
     Returns:
-        The state to go on from.
+        The state from which the run continues.
 
     Raises:
         InputError: The checkpoint is damaged, belongs to another run or has another format.
@@ -148,7 +149,7 @@ def load(folder: Path, config: Config, engine: Engine, sites: SiteTable) -> RunS
 def read(
     folder: Path, config: Config, program: ClientProgram, clients: int, sites: SiteTable, template: Mapping[str, Any]
 ) -> RunState:
-    """The state of the last checkpoint, with the states of the ``clients`` that had trained before it in ``sites``."""
+    """Read the state of the last checkpoint. ``clients`` is the number of clients; ``sites`` is an empty table."""
     path = folder / "manifest.json"
     manifest = read_json(path, "a checkpoint")
     keys = {"format", "round", "config_sha256", "server", "clients", "memory"}
@@ -165,7 +166,7 @@ def read(
         done, memory = int(manifest["round"]), dict(manifest["memory"])
         server = read_arrays(folder, manifest["server"])
         entries = {int(client): dict(entry) for client, entry in manifest["clients"].items()}
-        for client, entry in entries.items():  # one after another: they need not all fit into memory
+        for client, entry in entries.items():  # one after another, because they may not all fit into memory
             if not 0 <= client < clients:
                 raise InputError(f"{path} names client {client}, but there are {clients} clients")
             arrays, origin = expand(program.wire, client, read_arrays(folder, entry))
@@ -176,7 +177,7 @@ def read(
         raise InputError(f"{path} is damaged: {error!r}") from None
     like = program.first_server
     check_shapes(path, server, like)
-    # Sums stay on the host: JAX would cast float64 down in a float32 run, and multiply with other bits in any.
+    # Sums stay NumPy arrays: JAX would cast float64 down in a float32 run, and its products have other bits in any run.
     back = {name: a if isinstance(like[name], np.ndarray) else jnp.asarray(a) for name, a in server.items()}
     return RunState(done, back, sites, memory)
 

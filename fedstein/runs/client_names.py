@@ -1,4 +1,4 @@
-"""Clients by name: a name, or a number that is an id, becomes the id that everything else works with."""
+"""Clients by name: converts a name, or an id as a number or as text, to the client's id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def client_id(wanted: str | int, names: Mapping[int, str], where: str) -> int:
     Args:
         wanted: A name, or an id as a number or as text. A name that looks like a number is found as a name first.
         names: The clients' names by id.
-        where: What has these clients, for the message.
+        where: What the clients belong to, for the message.
 
     Returns:
         The id.
@@ -61,17 +61,17 @@ def barred_names(layers: Sequence[Layer]) -> list[str]:
 
 
 def with_barred(layers: Sequence[Layer], names: Sequence[str] | None) -> list[Layer]:
-    """The layers with ids in ``selection.barred``.
+    """Replace names by ids in ``selection.barred``.
 
     Args:
-        layers: The layers; the last one that has the key counts.
+        layers: The layers. The last one that has the key takes precedence.
         names: The clients' names in the order of their ids; None leaves the key out instead.
 
     Returns:
         The layers.
 
     Raises:
-        InputError: There is no client of a name.
+        InputError: There is no client of this name.
     """
     known = dict(enumerate(names or ()))
     changed: list[Layer] = []

@@ -1,8 +1,8 @@
 """The config: settings from files and flags become one validated, frozen, fully spelt-out ``Config``.
 
-Every section that has kinds holds an instance of the settings class of its kind, which stands beside the builder that
-it belongs to. ``resolve`` adds the defaults that depend on several parts (``defaults``), refuses what it does not know,
-and refuses keys that have no use, unless they are leftovers of a base that was overridden (``unused``).
+Every section that has kinds holds an instance of the settings class of its kind. The settings class is in the module of
+its builder. ``resolve`` adds the defaults that depend on several parts (``defaults``) and refuses unknown names. It
+also refuses keys that have no use, unless they are leftovers of an overridden base config (``unused``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ADDED = ("sites.expand",)
 
 
 class Config(Sections):
-    """A whole config whose parts go together. ``to_toml`` writes it, ``load_config`` reads it back."""
+    """A complete config whose parts fit together. ``to_toml`` writes it, and ``load_config`` reads it."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -44,7 +44,7 @@ class Config(Sections):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; keys without a value are left out, and of ``[privacy]`` and ``[robust]`` what is not used."""
+        """The config as plain values, without keys that have no value and unused keys of [privacy] and [robust]."""
         plain = self.model_dump(exclude_none=True)
         if not self.privacy.on:
             kept = {key: plain["privacy"][key] for key in ("kind", "sums")}
@@ -63,7 +63,7 @@ class Config(Sections):
 
 
 def computing(engine: EngineSettings) -> EngineSettings:
-    """The part of the engine's settings that results depend on, without how clients are reached and waited for.
+    """The engine's settings that results depend on, without the settings of how to reach and wait for clients.
 
     Args:
         engine: The settings of ``[engine]``.
@@ -75,11 +75,12 @@ def computing(engine: EngineSettings) -> EngineSettings:
 
 
 def resolve(raw: Mapping[str, Any] | Sequence[Layer], facts: Facts) -> tuple[Config, list[str]]:
-    """Make settings and what is known of the data into the full config.
+    """Resolve settings to the full config, with what is known about the data.
 
     Args:
-        raw: A nested dict; or layers, (name, nested dict) each, of which later ones win (a preset, a file, a command).
-        facts: What is known of the data, and of a model of the user's own.
+        raw: A nested dict; or layers, each (name, nested dict), such as a preset, a file and a command. Later layers
+            take precedence.
+        facts: What is known about the data, and about a model of the user's own.
 
     Returns:
         The config, and notes on keys of earlier layers that were dropped.
@@ -100,7 +101,7 @@ def resolve(raw: Mapping[str, Any] | Sequence[Layer], facts: Facts) -> tuple[Con
 
 
 def load_config(path: Path) -> Config:
-    """The config of a run folder, which spells everything out.
+    """Read the config of a run folder, which has every key.
 
     Args:
         path: A ``config.toml``.
@@ -115,17 +116,17 @@ def load_config(path: Path) -> Config:
 
 
 def whole_config(raw: Mapping[str, Any], where: str) -> Config:
-    """A config that spells everything out, from a run folder or from a server.
+    """Build a config from settings that have every key, from a run folder or from a server.
 
     Args:
         raw: The nested config.
-        where: Where it comes from, for messages.
+        where: The source of the config, for messages.
 
     Returns:
         The config.
 
     Raises:
-        UnlistedPlugin: It names a plug-in that may not be used here.
+        UnlistedPlugin: The config names a plug-in that may not be used here.
         InputError: It is not the config of a run.
     """
     check_names(raw, custom=True)
@@ -145,7 +146,7 @@ def whole_config(raw: Mapping[str, Any], where: str) -> Config:
 
 
 def check_section(name: str, values: Mapping[str, Any]) -> None:
-    """Check one section on its own, before it is used to find out the rest.
+    """Check one section on its own, before other keys are derived from it.
 
     Args:
         name: The section.
@@ -158,7 +159,7 @@ def check_section(name: str, values: Mapping[str, Any]) -> None:
 
 
 def _require(raw: Mapping[str, Any], key: str) -> None:
-    """Raise unless the key, whose default depends on more than its class, is spelt out."""
+    """Raise an error if the config lacks the key, whose default depends on other parts."""
     section, _, name = key.rpartition(".")
     if name not in (raw.get(section, {}) if section else raw):
         raise InputError(f"{key}: field required")

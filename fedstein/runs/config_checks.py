@@ -1,4 +1,4 @@
-"""Checks of a config: unknown names, impossible values, and parts that do not go together.
+"""Checks of a config: unknown names, impossible values, and parts that do not fit together.
 
 Parts state what they can do and what they need. The checks compare these capabilities, so that plug-ins are checked
 like built-in parts.
@@ -66,13 +66,13 @@ def _check_keys(section: str, values: Mapping[str, Any]) -> None:
 
 
 def check_values(raw: Mapping[str, Any]) -> None:
-    """Refuse values that no kind of their section accepts, even where the chosen kind has no use for the key.
+    """Refuse values that no kind of their section accepts, even if the chosen kind does not use the key.
 
     Args:
         raw: A nested config whose names are known.
 
     Raises:
-        InputError: A value could never be right.
+        InputError: A value is never valid.
     """
     for section, values in raw.items():
         for key, value in values.items() if isinstance(values, Mapping) else ():
@@ -83,10 +83,10 @@ def check_values(raw: Mapping[str, Any]) -> None:
 
 
 def check_nodes(draft: Draft) -> None:
-    """Refuse rows on nodes without their number: the server cannot find it out.
+    """Refuse a run over nodes without the number of clients, which the server cannot find out.
 
     Raises:
-        InputError: ``partition.clients`` is missing, or the partition is another than the nodes' own.
+        InputError: ``partition.clients`` is missing, or the partition is not that of the nodes.
     """
     if draft.dataset.origin == "nodes" and (
         not draft.wrote("partition.clients") or draft["partition.kind"] != draft.dataset.partition
@@ -98,7 +98,7 @@ def check_nodes(draft: Draft) -> None:
 
 
 def check_fit(config: Sections) -> None:
-    """Refuse parts that do not go together.
+    """Refuse parts that do not fit together.
 
     Args:
         config: A config whose sections are valid each on its own.
@@ -122,7 +122,7 @@ def check_fit(config: Sections) -> None:
 
 
 def _names(section: str, able: Callable[[Any], bool]) -> list[str]:
-    """The kinds that are able to do something."""
+    """The kinds that have a capability."""
     return [name for name, part in loaded_kinds(section).items() if able(part)]
 
 
@@ -135,7 +135,7 @@ def _check_names_inside(config: Sections) -> None:
 
 
 def answerable(scheme: Any, method: Any) -> bool:
-    """Whether clients of a method can answer what a scheme asks for."""
+    """Whether clients of a method can compute the reports of a scheme."""
     if not method.answers_reports:
         return not scheme.asks
     return method.answers_tilted or not scheme.needs_tilted
@@ -251,7 +251,7 @@ def _check_sites(config: Sections) -> None:
 
 
 def _check_model(config: Sections) -> None:
-    if config.model.kind == CUSTOM:  # ``fedstein.runs.suitability`` looks at the model itself
+    if config.model.kind == CUSTOM:  # ``fedstein.runs.suitability`` checks the model itself
         return
     if find_kind("model", config.model.kind).traits.whole_shard:
         refuse_pooling(config.model.kind, config.algorithm.kind)
@@ -259,10 +259,10 @@ def _check_model(config: Sections) -> None:
 
 
 def refuse_pooling(model: str, algorithm: str) -> None:
-    """Refuse a method that pools rows, for a model whose likelihood is that of a whole client.
+    """Refuse a method that pools rows, for a model whose likelihood needs all rows of a client together.
 
     Args:
-        model: What messages call the model, whose ``whole_shard`` is set.
+        model: The name of the model in messages. Its ``whole_shard`` is set.
         algorithm: The value of ``algorithm.kind``.
 
     Raises:
@@ -278,10 +278,10 @@ def refuse_pooling(model: str, algorithm: str) -> None:
 
 
 def refuse_row_losses(model: str, scheme: str) -> None:
-    """Refuse a scheme that needs the loss of every row, for a model whose likelihood is that of a whole client.
+    """Refuse a scheme that needs the loss of every row, for a model whose likelihood needs all rows of a client.
 
     Args:
-        model: What messages call the model, whose ``whole_shard`` is set.
+        model: The name of the model in messages. Its ``whole_shard`` is set.
         scheme: The value of ``selection.kind``.
 
     Raises:

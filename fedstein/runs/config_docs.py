@@ -19,18 +19,18 @@ from fedstein.runs.sections import FAMILIES, PLAIN, SECTIONS, all_keys, find_kin
 WORDS = {int: "integer", float: "number", str: "text", bool: "true or false"}
 SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 NOUNS = {"sites": "sites", "selection": "selection scheme", "algorithm": "method"}
-HUGE = 10**9  # a bound that only keeps nonsense out
+HUGE = 10**9  # a bound this large only excludes nonsense, so it is not described
 
 
 class KeyText(NamedTuple):
-    """A key in words.
+    """The description of a key.
 
     Attributes:
         key: ``section.key``.
         type: The type and the bounds.
         default: The default of the class; empty if it has none.
         meaning: What the key means.
-        reasons: Where the default depends on other parts: values, empty if they are worked out, and reasons.
+        reasons: Values and reasons of a default that depends on other parts; a value is empty if it is computed.
     """
 
     key: str
@@ -46,7 +46,7 @@ def type_text(field: FieldInfo) -> str:
 
 
 def annotation_text(annotation: Any) -> str:
-    """A type annotation in words."""
+    """Describe a type annotation."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         inner = arguments[1]
@@ -63,7 +63,7 @@ def annotation_text(annotation: Any) -> str:
 
 
 def with_bounds(text: str, metadata: list[Any]) -> str:
-    """A type in words with the bounds that its metadata state."""
+    """Describe a type, with the bounds of its metadata."""
     bounds = [
         f"{sign} {getattr(item, name)}"
         for item in metadata
@@ -74,7 +74,7 @@ def with_bounds(text: str, metadata: list[Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as it would stand in a TOML file; nothing for None."""
+    """A value in the form of a TOML file; empty for None."""
     if value is None:
         return ""
     if value == math.e:
@@ -115,7 +115,7 @@ def kind_text(section: str) -> KeyText:
 
 
 def key_text(section: str, key: str) -> KeyText:
-    """A key of a section, for all kinds that have it."""
+    """Describe a key of a section, for all kinds that have it."""
     if key == "kind" and section in FAMILIES:
         return kind_text(section)
     fields = fields_of(section, key)
@@ -132,27 +132,27 @@ def key_text(section: str, key: str) -> KeyText:
 
 
 def top_text(key: str) -> KeyText:
-    """A key that stands outside any section."""
+    """Describe a key outside any section."""
     field = Sections.model_fields[key]
     return KeyText(key, type_text(field), value_text(field.default), field.description or "", reasons_of(key))
 
 
 def all_texts() -> Iterator[KeyText]:
-    """Every key of every kind, in the order of a config."""
+    """Describe every key of every kind, in the order of a config."""
     yield from (top_text(key) for key in TOP)
     for section in SECTIONS:
         yield from (key_text(section, key) for key in all_keys(section))
 
 
 def chosen_texts(draft: Draft) -> Iterator[KeyText]:
-    """The keys of the chosen kinds, with the defaults that they have there.
+    """Describe the keys of the chosen kinds, with the defaults that they have in this config.
 
     Args:
         draft: A draft to which the rules have been applied.
 
     Yields:
-        One text for each key. Its default is the one that holds with the other settings as they are, and its reasons
-        are the one rule that gave it.
+        One description for each key. Its default is the one that applies with the other settings, and its reasons are
+        the rule that gave this default.
     """
     for key in TOP:
         yield _chosen(draft, key, Sections.model_fields[key])

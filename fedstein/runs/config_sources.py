@@ -10,10 +10,10 @@ from typing import Any
 from fedstein.errors import InputError
 from fedstein.registry import unknown_name
 
-Layer = tuple[str, Mapping[str, Any]]  # where the settings come from, for messages, and the settings
+Layer = tuple[str, Mapping[str, Any]]  # the source of the settings, for messages, and the settings
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"sites": {"kind": "particles"}},  # and with it the paper's steps, start and density
+    "paper": {"sites": {"kind": "particles"}},  # the paper's steps, start and density then follow as defaults
 }
 
 
@@ -27,7 +27,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         Its contents as plain data.
 
     Raises:
-        InputError: There is no such file, or it is not TOML.
+        InputError: The file does not exist, or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def merge(base: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Apply every ``--set`` to a copy of a config.
 
     Args:
-        base: The config, which stays as it is.
+        base: The config, which is not changed.
         settings: Texts of the form ``section.key=value``.
 
     Returns:
@@ -110,7 +110,7 @@ def with_preset(name: str | None, raw: Mapping[str, Any]) -> dict[str, Any]:
         raw: The user's settings.
 
     Returns:
-        Both as one.
+        The merged settings.
 
     Raises:
         InputError: There is no such preset.
@@ -121,7 +121,7 @@ def with_preset(name: str | None, raw: Mapping[str, Any]) -> dict[str, Any]:
 def read_layers(
     config_file: Path | None, settings: Sequence[str], seed: int | None = None, preset: str | None = None
 ) -> list[Layer]:
-    """The layers of a command: its preset, its config file and its flags, as far as there are any.
+    """The layers of a command: its preset, its config file and its flags, if there are any.
 
     Args:
         config_file: A TOML file.
@@ -130,7 +130,7 @@ def read_layers(
         preset: The value of ``--preset``.
 
     Returns:
-        The layers; later ones win.
+        The layers. Later layers take precedence.
 
     Raises:
         InputError: One of them cannot be read.
@@ -164,14 +164,14 @@ def with_file_name(raw: Mapping[str, Any], below: Sequence[Mapping[str, Any]] = 
 
 
 def as_layers(raw: Mapping[str, Any] | Sequence[Layer]) -> list[Layer]:
-    """A plain config as the only layer; layers as they are. A path without a name means a file."""
+    """Return a plain config as the only layer, and layers unchanged. A path without a name means a file."""
     layers: list[Layer] = [("the settings", raw)] if isinstance(raw, Mapping) else list(raw)
     every = [layer for _, layer in layers]
     return [(name, with_file_name(layer, every)) for name, layer in layers]
 
 
 def combine(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Put layers on top of each other, key by key; later ones win.
+    """Merge layers key by key. Later layers take precedence.
 
     Args:
         layers: Names and settings.
@@ -191,7 +191,7 @@ def combine(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def layer_of(layers: Sequence[Layer], key: str) -> int | None:
-    """The number of the layer whose value of ``section.key`` counts; None if no layer has the key."""
+    """The index of the layer whose value of ``section.key`` is used; None if no layer has the key."""
     section, _, name = key.rpartition(".")
     for number in reversed(range(len(layers))):
         values = layers[number][1] if not section else layers[number][1].get(section, {})

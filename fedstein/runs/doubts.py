@@ -1,4 +1,4 @@
-"""Reasons to doubt a posterior: clients without a site, passes that did not settle, sites that the weights disprove."""
+"""Reasons to doubt a posterior: clients without a site, passes that did not converge, sites that the weights refute."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def doubts(
 ) -> tuple[str, ...]:
     """List the reasons why draws from the sums of full sites are not draws of the posterior of all clients.
 
-    Passes that did not settle do no harm where weights have confirmed the draws.
+    Passes that did not converge do no harm if weights have confirmed the draws.
 
     Args:
         config: The config of the run.
         records: Its rounds.
-        refined: What the summary says of the passes that refined the sites; None if there were none.
-        weights: What ``weights.json`` says of the check of the sites; None if there was none.
+        refined: The summary's entry about the passes that refined the sites; None if there were none.
+        weights: The content of ``weights.json``, the check of the sites; None if there was none.
 
     Returns:
         A sentence for each reason; nothing for runs without full sites.
@@ -61,7 +61,7 @@ def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[s
 
     Args:
         weights: The content of ``weights.json``; None if the sites were not checked.
-        quoted: Whether the weighted draws are those to quote from, or draws are used without their weights.
+        quoted: Whether intervals are quoted from the weighted draws. If not, draws are used without their weights.
 
     Returns:
         A sentence for each reason.

@@ -24,8 +24,8 @@ class Facts(NamedTuple):
         task: ``"classification"`` or ``"regression"``.
         classes: The number of classes; 0 for regression.
         clients: The clients that the data itself names; 0 if it names none.
-        traits: What rules must know of a model that no registry has; None for models that a config can name.
-        dim: The parameters of such a model; 0 for models that a config can name.
+        traits: The traits of a model that no registry has, which rules need; None for models that a config can name.
+        dim: The number of parameters of such a model; 0 for models that a config can name.
         features: The number of features; 0 if it is not known.
     """
 
@@ -40,15 +40,15 @@ class Facts(NamedTuple):
 class Draft:
     """The values of a config so far. ``draft["sites.damping"]`` is the current value of the key.
 
-    A key that the chosen kind does not take is None, whatever the user wrote. The kind of a section can be asked for
-    once the user or a rule has named it.
+    A key that the chosen kind does not take is None, whatever the user wrote. The kind of a section is known as soon as
+    the user or a rule has named it.
     """
 
     def __init__(self, written: Mapping[str, Any], facts: Facts):
         """
         Args:
             written: The user's settings, with known names and possible values.
-            facts: What is known of the data.
+            facts: What is known about the data.
 
         Raises:
             InputError: There is no dataset of the name.
@@ -66,7 +66,7 @@ class Draft:
         return key in self.written
 
     def settings(self, section: str) -> type[Settings]:
-        """The settings class of a section, by its kind as it is now."""
+        """The settings class of a section, for its current kind."""
         return settings_class(section, self[f"{section}.kind"] if section in FAMILIES else None)
 
     def __getitem__(self, key: str) -> Any:
@@ -80,7 +80,7 @@ class Draft:
         return self.written[key] if key in self.written else self.by_rule[key][1]
 
     def takes(self, rule: Rule) -> bool:
-        """Whether a rule is about a key that the chosen kind has, and for which its class has no default of its own."""
+        """Whether the chosen kind has the rule's key, and its settings class has no default of its own for it."""
         section, _, name = rule.key.rpartition(".")
         if not section or name == "kind":
             return True
@@ -90,10 +90,10 @@ class Draft:
         return issubclass(settings, rule.of) and defining_class(settings, name) in rule.of.__mro__
 
     def apply(self, rules: Sequence[Rule]) -> Draft:
-        """Find the rule for every key: the first one that holds. What the user wrote stays.
+        """Apply to every key the first rule that holds. Keys that the user wrote keep their values.
 
         Args:
-            rules: The rules, so ordered that each needs only keys of rules before it.
+            rules: The rules, in an order in which each rule needs only keys of earlier rules.
 
         Returns:
             This draft.
@@ -104,7 +104,7 @@ class Draft:
         return self
 
     def values(self, without: Sequence[str] = ()) -> dict[str, Any]:
-        """Return all values that the user or a rule has set, as a nested dict. The classes fill in the others.
+        """Return all values that the user or a rule has set, as a nested dict. Other keys have their class defaults.
 
         Args:
             without: Keys that are left out.
@@ -143,11 +143,11 @@ class Rule(NamedTuple):
 
     Attributes:
         key: ``section.key``.
-        when: Draft -> whether the rule holds. Of several rules for a key the first that holds counts.
-        value: The default, or a function that works it out from the draft.
+        when: Draft -> whether the rule holds. If several rules for a key hold, the first one applies.
+        value: The default, or a function that computes it from the draft.
         reason: One sentence for users: what the default is, when, and why.
-        of: The settings class that the rule was written for. It holds for subclasses too, unless they state a default
-            of their own. None: it holds for every class that has the key.
+        of: The settings class that the rule was written for. The rule also applies to subclasses, unless they have a
+            default of their own. None applies to every class that has the key.
     """
 
     key: str

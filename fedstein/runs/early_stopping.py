@@ -11,7 +11,7 @@ def stop_reason(patience: int | None, records: Sequence[Mapping[str, Any]]) -> s
     """Return the reason why a run ends with its latest round, if it does.
 
     Args:
-        patience: How many evaluations in a row may bring no lower NLL; None: any number.
+        patience: How many evaluations in a row may bring no lower NLL; None sets no limit.
         records: The rounds so far. Their NLL is that of rows that clients hold out.
 
     Returns:

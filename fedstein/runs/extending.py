@@ -1,7 +1,7 @@
 """More rounds for a run: ``fedstein resume DIR --rounds N``.
 
-The run goes on from its last checkpoint with another total. Where nothing depends on the total, the result is bit for
-bit that of a run that was started with N rounds; ``depends_on_total`` says where something does.
+The run continues from its last checkpoint with another total. If nothing depends on the total, the result is bit for
+bit that of a run that was started with N rounds. ``depends_on_total`` says what depends on it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fedstein.runs.folder import RunFolder
 
 
 def extend(path: Path, rounds: int) -> tuple[RunFolder, Config]:
-    """Give a run, finished or not, another total of rounds. ``resume`` then plays those that are missing.
+    """Give a run, finished or not, another total of rounds. ``resume`` then runs the missing rounds.
 
-    The order of the changes is such that a crash between two of them leaves a folder that can be resumed: first the
-    run counts as unfinished, then the checkpoint accepts both configs, then the config changes.
+    A crash between two of the changes leaves a folder that can be resumed, because of their order: first the run is
+    marked as unfinished, then the checkpoint accepts both configs, then the config changes.
 
     Args:
         path: The run folder.
@@ -29,7 +29,7 @@ def extend(path: Path, rounds: int) -> tuple[RunFolder, Config]:
         The folder and its new config.
 
     Raises:
-        InputError: There is no run, it has as many rounds already, or it cannot go on.
+        InputError: There is no run, it already has that many rounds, or it cannot continue.
     """
     folder, config = RunFolder.open(path)
     if folder.forgotten_file.exists():

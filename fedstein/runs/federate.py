@@ -39,7 +39,7 @@ Rows = tuple[np.ndarray, np.ndarray]  # x and y
 
 
 class Federation(NamedTuple):
-    """Clients with their rows, and what they compute."""
+    """Clients with their rows and their program."""
 
     model: Model  # the model that clients use: its inputs are rotated if there is a basis
     program: ClientProgram
@@ -80,7 +80,7 @@ class PreparedRun(NamedTuple):
 
 
 def load_dataset(raw: Mapping[str, Any]) -> data.Dataset:
-    """The dataset that the ``[data]`` of a raw or resolved config names, with targets as its model takes them."""
+    """Load the dataset that ``[data]`` of a raw or resolved config names, with targets in the form of its model."""
     settings = with_file_name(raw).get("data", {})
     name = settings.get("name", "covertype")
     keys = data.DATASETS[name].keys if name in data.DATASETS else ()
@@ -96,7 +96,7 @@ def task_of_model(raw: Mapping[str, Any]) -> str | None:
 
 
 def expects_counts(raw: Mapping[str, Any]) -> bool:
-    """Whether the model that a raw or resolved config names is one of counts. The default models are not."""
+    """Whether the model that a raw or resolved config names is a model of counts. The default models are not."""
     section = raw.get("model")
     kind = section.get("kind") if isinstance(section, Mapping) else None
     return isinstance(kind, str) and kind in MODELS and MODELS[kind].traits.target == "count"
@@ -113,17 +113,17 @@ def was_passed(config: Config) -> bool:
 
 
 def split_rows(config: Config, dataset: data.Dataset) -> list[np.ndarray]:
-    """The rows of each client, as numbers of the dataset's training rows."""
+    """The rows of each client, as row numbers into the dataset's training rows."""
     if was_passed(config):
         return [np.flatnonzero(dataset.client_of_row == k) for k in range(len(dataset.client_names))]
     return share_rows(dataset, config.partition, config.seed)
 
 
 def with_label_noise(config: Config, dataset: data.Dataset) -> data.Dataset:
-    """The dataset with the training labels that clients have: those of ``partition.flip`` are wrong on purpose.
+    """Return the dataset with the clients' training labels: ``partition.flip`` makes some of them wrong on purpose.
 
     Raises:
-        InputError: Labels are to be replaced where there are none, or at a client that does not exist.
+        InputError: ``partition.flip`` is set for a regression, or names a client that does not exist.
     """
     given = config.partition
     if given.flip == 0.0:
@@ -152,9 +152,9 @@ def federate(
     names: Sequence[str] | None = None,
     basis: Rotation | None = None,
 ) -> Federation:
-    """Build the clients of a run in this process. A basis that is needed and not given is computed here.
+    """Build the clients of a run in this process. If a basis is needed and not given, it is computed here.
 
-    Held-out rows are set aside first, so nothing that is trained or found here depends on them.
+    Held-out rows are separated first, so neither training nor the basis depends on them.
     """
     release_programs()
     shares: Sequence[Share] = Lazy(len(clients), lambda k: split_client(*clients[k], config.evaluate.fraction))
@@ -207,7 +207,7 @@ def build_federation(
     names: Sequence[str] | None = None,
     basis: Rotation | None = None,
 ) -> Federation:
-    """Build a federation from its parts. Without clients it is the server alone, which needs no rows."""
+    """Build a federation from its parts. Without clients it is only the server, which needs no rows."""
     used = basis if structure_of(config) == "eigen" else None
     program = program_in(config, model, used)
     by_clients = config.evaluate.where == "clients"
@@ -243,15 +243,15 @@ def prepare_run(
     Args:
         config: The config of the run.
         dataset: Its rows.
-        basis: The basis of the inputs, in a run that goes on and has one.
-        clients: The clients' rows, unless they are those of the config's partition.
-        model: A model of the user's own, unless it is the one that the config names.
+        basis: The basis of the inputs, if a resumed run has one.
+        clients: The clients' rows; None uses the config's partition.
+        model: A model of the user's own; None uses the model that the config names.
 
     Returns:
         The run, ready to start.
 
     Raises:
-        InputError: Parts, or rows, do not go together, or functions of a model from a plug-in do not
+        InputError: Parts or rows do not fit together, or the functions of a model from a plug-in contradict each other
             (``fedstein.models.check_model``).
     """
     model = model or build_model(config, dataset.train_x.shape[1], dataset.classes, dataset.task)

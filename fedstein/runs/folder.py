@@ -1,4 +1,4 @@
-"""The run folder: what is in it, and how it is opened, appended to and cut back."""
+"""The run folder: its files, and how it is created, opened, appended to and truncated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACKAGES = ("fedstein", "jax", "jaxlib", "numpy", "safetensors", "scikit-learn")
 
 class RunFolder:
     """``config.toml``, ``environment.json``, ``clients.json``, ``data.json``, ``rounds.jsonl``,
-    ``particles.jsonl``, ``checkpoint/``, ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` where the
+    ``particles.jsonl``, ``checkpoint/``, ``posterior.safetensors``, ``summary.json``; ``basis.safetensors`` if the
     inputs were rotated, ``gaussian.safetensors`` and ``sums.safetensors`` from full sites, ``draws.safetensors`` and
     ``draws.json`` once draws were asked for, ``clients-evaluation.json`` if clients evaluate, ``forgotten.json``
     if a client was forgotten; ``rows.safetensors`` and ``rows.json`` if rows were passed to ``fedstein.fit``."""
@@ -92,7 +92,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Config]:
-        """An existing run."""
+        """Open an existing run."""
         if not (path / "config.toml").is_file():
             raise InputError(
                 f"{path} is not a run folder: it has no config.toml; expected the folder of an earlier run"
@@ -120,7 +120,7 @@ class RunFolder:
             raise InputError(f"{self.path} is in use: another process is running it; wait for it or stop it") from None
 
     def dataset(self, config: Config) -> Dataset:
-        """Load the rows of the run, which must be those that it began with. Rows on nodes are not loaded."""
+        """Load the rows of the run, which must be the rows that it began with. Rows on nodes are not loaded."""
         dataset = read_rows(self.path, self.data_facts()) if was_passed(config) else load_dataset(config.to_dict())
         if config.data.name == "nodes":
             dataset = with_scaling(dataset, self.scaling())
@@ -136,17 +136,17 @@ class RunFolder:
             )
 
     def environment_changes(self, config: Config) -> list[str]:
-        """List the differences from the machine on which the run began; because of them the bits may differ."""
+        """List the differences from the machine on which the run began. They may change the bits of results."""
         before, now = read_json(self.path / "environment.json", "the environment of the run"), environment(config)
         if not isinstance(before, dict):
             return ["environment.json is damaged"]
         return [f"{key} was {before.get(key)}, is {now[key]}" for key in now if plain(now[key]) != before.get(key)]
 
     def records(self) -> list[RoundRecord]:
-        """The rounds that were written whole; a torn last line does not count.
+        """The records of all complete lines; an incomplete last line is ignored.
 
         Raises:
-            InputError: There is no file, or a line of it is damaged.
+            InputError: The file does not exist, or a line of it is damaged.
         """
         return [self._record(number, line) for number, line in enumerate(self._lines(), start=1)]
 
@@ -215,7 +215,7 @@ class RunFolder:
             write_bytes(self.path / "gaussian.safetensors", pack(arrays))
 
     def has_gaussian(self) -> bool:
-        """Whether the run has left a Gaussian of prior and sites."""
+        """Whether the run folder has a Gaussian of prior and sites."""
         return (self.path / "gaussian.safetensors").is_file()
 
     def read_gaussian(self) -> SiteGaussian:
@@ -241,7 +241,7 @@ class RunFolder:
         return found if isinstance(found, dict) else None
 
     def saved_doubts(self) -> tuple[str, ...] | None:
-        """The reasons not to trust the sums of a posterior that was saved here; None for the folder of a run."""
+        """The reasons to doubt the sums of a posterior that was saved here; None for the folder of a run."""
         summary = read_json(self.summary_file, "a summary") if self.summary_file.is_file() else None
         found = summary.get("doubts") if isinstance(summary, dict) else None
         return tuple(map(str, found)) if isinstance(found, list) else None
@@ -308,7 +308,7 @@ def refuse_used(path: Path) -> None:
 
 
 def environment(config: Config) -> dict[str, Any]:
-    """Return everything besides the config that the bits of a result depend on."""
+    """Return everything except the config that the bits of a result depend on."""
     import jax
 
     return {
@@ -323,7 +323,7 @@ def environment(config: Config) -> dict[str, Any]:
 
 
 def data_checksum(dataset: Dataset) -> str:
-    """One checksum of all rows: it tells whether the data is the same and nothing else."""
+    """One checksum of all rows, to find out whether the data has changed."""
     digest = hashlib.sha256()
     for array in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y):
         digest.update(np.ascontiguousarray(array).data)

@@ -1,4 +1,4 @@
-"""Forgetting: a finished run without one client's site, as a run folder of its own. The old folder is only read."""
+"""Forgetting: makes a new run folder from a finished run, without one client's site. The old folder is not changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def find_client(path: Path, wanted: str | int) -> int:
         wanted: The name, or the id.
 
     Returns:
-        The id. A number that is no client's id is returned as it is: ``open_source`` knows whether it was forgotten.
+        The id. A number that is no client's id is returned unchanged; ``open_source`` checks whether it was forgotten.
 
     Raises:
         InputError: There is no such client, or no such run.
@@ -125,7 +125,7 @@ def forget(
             raise InputError(f"no client but {client} has trained in {folder.path}: without it only the prior is left")
         if not had_site:
             note(f"client {client} never trained: there is no site to take out; it is barred and the particles settle")
-        sums = method.spec.site.sums.total(sites.accepted)  # of the other sites alone, without rounding errors
+        sums = method.spec.site.sums.total(sites.accepted)  # computed again, without accumulated rounding errors
         found = conclude(method, {**state.server, **sums}, on_block)
         if getattr(config.sites, "expand", "mean") == "variational":
             note("the passes that refine the sites are not repeated: draws are from the sites of the rounds")
@@ -174,7 +174,7 @@ def forget(
             infos = [ClientInfo(c["id"], c["name"], c["rows"]) for c in clients]
             new.write_evaluation(end.posterior.document(after.round, infos))
         summary = summarise(new.records(), config.partition.clients, FinalScores(gaussian=end.gaussian))
-        summary["tail"] = tail([line], tuple(line.metrics))  # the rounds before were of other particles
+        summary["tail"] = tail([line], tuple(line.metrics))  # earlier rounds belong to other particles
         summary |= {"before": before, **describe_conclusion(found, end)}
         with disk_errors(new.path):
             write_json(new.summary_file, summary)
@@ -184,7 +184,7 @@ def forget(
 
 
 def bar(config: Config, client: int) -> Config:
-    """The config of a federation without the client: ``fedstein run`` with it never asks that client."""
+    """The config of a federation without the client: a run with this config never asks the client."""
     barred = sorted([*(config.selection.barred or ()), client])
     left = config.partition.clients - len(barred)
     selection: dict[str, Any] = {"barred": barred, "per_round": min(config.selection.per_round, left)}

@@ -12,7 +12,7 @@ from fedstein.machine import memory_maps
 from fedstein.runs.config import Config
 
 PROGRAMS = "programs"  # the folder of compiled programs in the cache folder
-ROOM = 500_000_000  # bytes that it may take
+ROOM = 500_000_000  # the most bytes of this folder
 SHARE_OF_MAPS = 0.4  # the share of the allowed memory maps above which programs are released
 
 
@@ -47,14 +47,14 @@ def use_device(device: str) -> None:
 def keep_programs() -> None:
     """Keep compiled programs on disk, so that a second run with the same shapes starts without compiling.
 
-    JAX_COMPILATION_CACHE_DIR names another folder if it is set. The folder may be deleted at any time.
+    If JAX_COMPILATION_CACHE_DIR is set, it names another folder. The folder may be deleted at any time.
     """
     import jax
 
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     folder = cache_folder() / PROGRAMS
-    with suppress(OSError):  # the folder cannot be written, so every run compiles its programs
+    with suppress(OSError):  # if the folder cannot be written, every run compiles its programs
         folder.mkdir(parents=True, exist_ok=True)
         trim(folder, ROOM)
         if os.access(folder, os.W_OK):
@@ -63,7 +63,7 @@ def keep_programs() -> None:
 
 
 def trim(folder: Path, room: int) -> None:
-    """Remove the programs that were made longest ago until the others take no more than ``room``."""
+    """Remove the oldest programs until the others take no more than ``room`` bytes."""
     found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir() if path.is_file())
     total = sum(size for _, size, _ in found)
     for _, size, path in found:
@@ -76,7 +76,8 @@ def trim(folder: Path, room: int) -> None:
 def release_programs() -> bool:
     """Forget compiled programs of earlier runs if this process comes near the system's limit of memory maps.
 
-    A run takes about 600 maps. Without this a process that makes about a hundred runs of different shapes crashes.
+    A run takes about 600 maps. Without this function, a process that makes about a hundred runs of different shapes
+    crashes.
 
     Returns:
         Whether programs were released. Functions that are used again are compiled again, or read from the disk.

@@ -1,7 +1,7 @@
 """The server's sums and the draws of a run folder: ``sums``, ``weighted`` and ``draws.safetensors``, with JSON beside.
 
-Draws can always be made again from the sums. So draws that do not belong to the sums of the folder, or that are
-damaged, count as absent, and a folder that cannot be written to keeps none.
+Draws can always be made again from the sums. So draws that are damaged or do not belong to the sums of the folder count
+as absent. If the folder cannot be written to, draws are not stored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_sums(folder: Path) -> GaussianSite | None:
         folder: The run folder.
 
     Returns:
-        The sums, or None for a run that left none: without full sites, or from before there were sums.
+        The sums, or None for a run without sums: without full sites, or from an earlier version.
 
     Raises:
         InputError: The file is damaged.
@@ -55,7 +55,7 @@ def read_sums(folder: Path) -> GaussianSite | None:
 
 
 def write_weights(folder: Path, weights: Mapping[str, Any], weighted: Weighted | None) -> None:
-    """Write what the check of the sites has found, and the weighted draws if there are any to quote from."""
+    """Write the result of the check of the sites, and the weighted draws if intervals can be quoted from them."""
     with disk_errors(folder):
         if weighted is not None:
             arrays = {"draws": weighted.draws, "log_weights": weighted.log_weights, "k": np.array([weighted.k])}
@@ -77,7 +77,7 @@ def read_weighted(folder: Path) -> Weighted | None:
         folder: The run folder.
 
     Returns:
-        The draws, or None for a run that left none.
+        The draws, or None for a run without weighted draws.
 
     Raises:
         InputError: The file is damaged.
@@ -123,7 +123,7 @@ def read_draws(folder: Path, sampler: Sampler, seed: int) -> PosteriorDraws | No
         seed: The seed that they must have.
 
     Returns:
-        The draws, or None if there are none from the sums that are there now.
+        The draws, or None if the folder has no draws from its current sums.
     """
     try:
         about = read_json(folder / ABOUT, "draws")

@@ -1,7 +1,7 @@
 """The rows that were passed to ``fedstein.fit(out=...)``: ``rows.safetensors`` and ``rows.json`` in the run folder.
 
-Rows of a dataset or of a file can be read again when a run goes on. Those of ``fit`` are nowhere else, so the folder
-keeps them.
+Rows of a dataset or of a file can be read again when a run is resumed. Rows that were passed to ``fit`` exist nowhere
+else, so the folder keeps them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read_rows(folder: Path, facts: Mapping[str, Any]) -> Dataset:
         The rows as they were passed.
 
     Raises:
-        InputError: They are not there, or damaged.
+        InputError: The files do not exist, or are damaged.
     """
     path = folder / ROWS
     if not path.is_file():

@@ -21,7 +21,7 @@ from fedstein.files import disk_errors, write_bytes
 from fedstein.machine import cores
 
 POLL = 0.3  # seconds
-LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # they set NumPy's threads
+LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # these variables set NumPy's threads
 
 
 class Job(Protocol):
@@ -46,7 +46,7 @@ class Job(Protocol):
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
-Command = Callable[[Any, Path, int], list[str]]  # job, its folder, threads -> what to start
+Command = Callable[[Any, Path, int], list[str]]  # job, its folder, threads -> the command to start
 
 
 def run_or_resume(job: Job, folder: Path, threads: int) -> list[str]:
@@ -54,7 +54,7 @@ def run_or_resume(job: Job, folder: Path, threads: int) -> list[str]:
     if (folder / "config.toml").exists():
         arguments = ["resume", str(folder)]
     else:
-        if folder.exists():  # a start that was killed before the run began; nothing is in it
+        if folder.exists():  # left over from a start that was killed before the run began; it has no results
             shutil.rmtree(folder)
         config = folder.with_name(f"{folder.name}.toml")
         write_bytes(config, tomli_w.dumps(job.config(threads)).encode())
@@ -108,10 +108,11 @@ def run_jobs(
         jobs: The runs.
         place: The folder for their folders.
         workers: The number of runs at once.
-        on_progress: Is called with the share of the work that is done and the names of the current runs.
+        on_progress: A function that is called with the share of the work that is done and the names of the current
+            runs.
         command: Makes the command that is started for a job.
-        on_failure: Is called with a job that failed and its error message; the other jobs go on. Without it, the first
-            failure ends all jobs.
+        on_failure: A function that is called with a job that failed and its error message; the other jobs continue.
+            Without it, the first failure ends all jobs.
 
     Returns:
         The folder of every job.
@@ -136,7 +137,7 @@ def run_jobs(
                 working = [entry for entry in working if not ended(entry, on_failure)]
                 left = sum(job.weight for job in waiting)
                 left += sum(e.job.weight * (1 - rounds_done(e.folder) / e.job.rounds) for e in working)
-                # The end is reported once all files are written: after its last round a run still has to write them.
+                # A run still writes files after its last round, so its end is reported when all files are written.
                 on_progress(min(1 - left / whole, 0.99), ", ".join(entry.job.name for entry in working))
         finally:
             for entry in working:
@@ -158,7 +159,7 @@ def ended(entry: Working, on_failure: Callable[[Any, str], None] | None) -> bool
 
 @contextmanager
 def stop_at_once() -> Iterator[None]:
-    """Ctrl-C and a termination raise KeyboardInterrupt, also where the shell has told its children to ignore Ctrl-C."""
+    """Make Ctrl-C and SIGTERM raise KeyboardInterrupt, even if the shell has told its children to ignore Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

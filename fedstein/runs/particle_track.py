@@ -44,7 +44,7 @@ def note_particles(folder: Path, number: int, rounds: int, particles: Callable[[
         folder: The run folder.
         number: The round.
         rounds: The number of rounds of the run.
-        particles: Gives the N x d particles; asked only if the round is kept and N is at least two.
+        particles: Returns the N x d particles. It is called only if the round is kept and N is at least two.
     """
     every = max(1, rounds // SNAPSHOTS)
     if number % every and number not in (1, rounds):
@@ -60,7 +60,7 @@ def note_particles(folder: Path, number: int, rounds: int, particles: Callable[[
 
 
 def cut_track(folder: Path, rounds: int) -> None:
-    """Remove the lines after a round, from which the run continues."""
+    """Remove the lines after the round from which the run continues."""
     if (folder / FILE).is_file():
         kept = [json.dumps(line) + "\n" for line in read_track(folder) if line["round"] <= rounds]
         with disk_errors(folder):
@@ -68,7 +68,7 @@ def cut_track(folder: Path, rounds: int) -> None:
 
 
 def read_track(folder: Path) -> list[dict[str, Any]]:
-    """Read the lines that are whole, in the order of rounds. A folder from before the file existed has none."""
+    """Read the complete lines, in the order of rounds. Folders of earlier versions have none."""
     try:
         texts = (folder / FILE).read_text("utf-8", errors="replace").split("\n")
     except OSError:

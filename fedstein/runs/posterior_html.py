@@ -14,7 +14,7 @@ def html_of(posterior: Any) -> str:
     """A small table about a posterior.
 
     Args:
-        posterior: The posterior. Its draws are not made for this.
+        posterior: The posterior. This function does not make its draws.
 
     Returns:
         HTML without styles of its own, so that the notebook's theme applies.

@@ -21,7 +21,7 @@ def check_privacy(config: Sections) -> None:
         config: A config whose sections are valid each on its own.
 
     Raises:
-        InputError: A part would send, or need, what is not protected; the message says which, and what to set.
+        InputError: A part would send or need an unprotected message; the error says which part, and what to set.
     """
     privacy = config.privacy
     if not privacy.on:
@@ -73,7 +73,7 @@ def check_privacy(config: Sections) -> None:
 
 
 def _check_messages(config: Sections) -> None:
-    """Refuse settings that would need other messages than releases."""
+    """Refuse settings that would need messages other than releases."""
     privacy, said = config.privacy, f"privacy.kind = {config.privacy.kind!r}"
     _check_reports(config)
     if config.evaluate.where == "clients":
@@ -88,7 +88,7 @@ def _check_messages(config: Sections) -> None:
 
 
 def _check_network(config: Sections) -> None:
-    """Networks are protected at record level, with everybody asked at the same point in every round."""
+    """Refuse private networks except at record level, with all clients asked at the same point in every round."""
     privacy, selection = config.privacy, config.selection
     clients = config.partition.clients - len(selection.barred or ())
     if privacy.kind != "record" or privacy.sums != "plain":
@@ -105,7 +105,7 @@ def _check_network(config: Sections) -> None:
 
 
 def _check_pvi(config: Sections) -> None:
-    """Partitioned variational inference is protected at record level, for logistic regression."""
+    """Refuse private partitioned variational inference except at record level, for logistic regression."""
     privacy, said = config.privacy, "algorithm.kind = 'pvi' in a private run"
     if config.model.kind != "blr" or privacy.kind != "record" or privacy.sums != "plain":
         raise InputError(
@@ -123,7 +123,7 @@ def _check_pvi(config: Sections) -> None:
 
 
 def _check_bounds(config: Sections) -> None:
-    """Targets without a bound of their own need a public one, and others have no use for it."""
+    """Refuse unbounded targets without a public bound, and a public bound for other targets."""
     for kind, key, what in (("poisson", "largest_count", "count"), ("linear", "largest_target", "target")):
         given = getattr(config.privacy, key)
         if config.model.kind == kind and given is None:
@@ -136,7 +136,7 @@ def _check_bounds(config: Sections) -> None:
 
 
 def _check_shared(config: Sections) -> None:
-    """Noise that is shared out in secure sums needs everybody in every round."""
+    """Refuse shared noise in secure sums unless every round asks all clients."""
     privacy, selection = config.privacy, config.selection
     clients = config.partition.clients - len(selection.barred or ())
     if privacy.sums == "plain":

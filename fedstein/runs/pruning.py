@@ -1,12 +1,12 @@
 """Pruning: a finished run keeps what resuming, forgetting and predicting need, and drops what can be recomputed.
 
-Sites that add up are an expansion of a client's likelihood at the particles. In a local run the rows are at hand, so
-the sites of a finished run can be expanded anew at its last particles. They are most of a large checkpoint: 343 of
-369 MB for 27 clients with a network of 79,510 parameters and 20 particles. What stays is the server's state without the
-sums of the sites, which clients had a site, and the memory of the scheme.
+Sites that add up are an expansion of a client's likelihood at the particles. In a run in process the rows are
+available, so the sites of a finished run can be expanded again at its last particles. They are most of a large
+checkpoint: 343 of 369 MB for 27 clients with a network of 79,510 parameters and 20 particles. The checkpoint keeps the
+server's state without the sums of the sites, the list of clients that had a site, and the memory of the scheme.
 
-A pruned run that goes on starts from sites that are all expanded at its last particles. That is another state than the
-one that was pruned, in which each site is as old as its client's last training, so the further rounds have other bits.
+If a pruned run continues, all its sites are expanded at its last particles. Before pruning, each site was as old as its
+client's last training. The state is therefore different, and the further rounds have other bits.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def prune(folder: RunFolder, config: Config, limit: int = LIMIT) -> int:
             one = next(iter(manifest["clients"].values()))
             first = set(one.get("names") or checkpoint.read_arrays(folder.checkpoint, one))
             server = checkpoint.read_arrays(folder.checkpoint, manifest["server"])
-            if not first <= server.keys():  # a state with more than what adds up cannot be computed again
+            if not first <= server.keys():  # other parts of a state cannot be computed again
                 return 0
             kept = {name: array for name, array in server.items() if name not in first}
             name = f"pruned-{manifest['round']:06d}.safetensors"
@@ -107,7 +107,7 @@ def pruned_clients(folder: RunFolder) -> list[int]:
 
 
 def restore(folder: RunFolder, run: PreparedRun, without: int | None = None) -> RunState:
-    """The state of a pruned run, with every site expanded anew at the last particles.
+    """Restore the state of a pruned run, with every site expanded again at the last particles.
 
     Args:
         folder: The run folder.
@@ -115,7 +115,7 @@ def restore(folder: RunFolder, run: PreparedRun, without: int | None = None) -> 
         without: A client whose site is left out, and whose rows are not used.
 
     Returns:
-        The state to go on from.
+        The state from which the run continues.
 
     Raises:
         InputError: The checkpoint is damaged or belongs to another run.

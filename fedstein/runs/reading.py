@@ -1,4 +1,4 @@
-"""Layers of settings, and the data that they name, become one config. ``run`` and ``compare`` read theirs here."""
+"""Makes one config from layers of settings and the data that they name, for ``run`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ReadConfig(NamedTuple):
 
 
 def resolve_layers(layers: Sequence[Layer], load: Callable[[Mapping[str, Any]], Dataset] = load_dataset) -> ReadConfig:
-    """Load the data that layers of settings name, and resolve the settings with what is known of the data.
+    """Load the data that layers of settings name, and resolve the settings with what is known about the data.
 
     Args:
-        layers: (name, nested settings) each; later ones win.
+        layers: The layers, each (name, nested settings). Later layers take precedence.
         load: Raw config -> dataset.
 
     Returns:
@@ -43,7 +43,7 @@ def resolve_layers(layers: Sequence[Layer], load: Callable[[Mapping[str, Any]], 
     dataset = load(raw)
     if found := found_settings(dataset, raw.get("data", {})):
         layers.append(("the data", {"data": found}))
-    if barred_names(layers):  # which client has which id is known once the partition is
+    if barred_names(layers):  # the ids of clients are known only after the partition is
         partitioned, _ = resolve(with_barred(layers, None), facts_of(dataset))
         usual = [f"client-{k}" for k in range(partitioned.partition.clients)]
         layers = with_barred(layers, client_names(partitioned, dataset) or usual)
@@ -64,14 +64,14 @@ def with_absolute_paths(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def found_settings(dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was found in the user's own files, as keys of ``[data]``.
+    """Return what was found out about the user's own files, as keys of ``[data]``.
 
     Args:
         dataset: The dataset.
         settings: ``[data]`` as the user wrote it.
 
     Returns:
-        The keys that the run folder spells out: target, task, columns, categories and labels. Empty for other data.
+        The keys that the run folder records: target, task, columns, categories and labels. Empty for other data.
     """
     if not dataset.target_name or settings.get("name") not in ("file", "nodes"):
         return {}

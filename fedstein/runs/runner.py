@@ -37,7 +37,7 @@ from fedstein.runs.pruning import is_pruned, prune, restore
 from fedstein.runs.refining import refine_conclusion
 
 OnRound = Callable[[Mapping[str, Any]], None]
-OnPass = Callable[[str], None]  # gets a line for each pass after the last round
+OnPass = Callable[[str], None]  # called with a line of text for each pass after the last round
 
 
 def silent(line: str) -> None:
@@ -45,7 +45,7 @@ def silent(line: str) -> None:
 
 
 class Interrupted(FedsteinError):
-    """The user stopped the run; it can go on later."""
+    """The user stopped the run, which can be resumed later."""
 
 
 def start(
@@ -58,7 +58,7 @@ def start(
 ) -> dict[str, Any]:
     """Start a run in a new folder and return its summary. ``begun`` is called with the folder."""
     check_callbacks(callbacks)
-    state = first(run.context)  # a run that cannot be computed fails before its folder is made
+    state = first(run.context)  # if the run cannot be computed, this fails before the folder is made
     folder = RunFolder.create(out, run.config, run.engine.clients, run.dataset, run.federation.basis)
     with folder.locked():
         keep_ledgers(run, folder)
@@ -68,7 +68,7 @@ def start(
 
 
 def keep_ledgers(run: PreparedRun, folder: RunFolder) -> None:
-    """Keep the ledgers of a private run in process with the run, unless the config names a place for them."""
+    """Keep the ledgers of a private run in process in its run folder, unless the config names another folder."""
     guard = run.federation.program.guard
     if guard is not None and not run.engine.remote:
         guard.keep_in(folder.path / "ledger")
@@ -111,8 +111,8 @@ def resume(
 ) -> dict[str, Any]:
     """Continue from the last checkpoint, or from the beginning if there is none yet.
 
-    ``on_start`` gets the rounds that are done and what has changed on the machine since; ``prepare`` makes the
-    run ready again. ``callbacks`` observe the rounds that are played now.
+    ``on_start`` is called with the number of finished rounds and the changes of the machine since then. ``prepare``
+    prepares the run again. ``callbacks`` observe the further rounds.
     """
     check_callbacks(callbacks)
     with folder.locked():
@@ -132,7 +132,7 @@ def _resume(
     keep_ledgers(run, folder)
     if is_pruned(folder.path):
         state = restore(folder, run)
-        checkpoint.save(folder.checkpoint, config, state, run.engine, None)  # whole again before it goes on
+        checkpoint.save(folder.checkpoint, config, state, run.engine, None)  # complete again before the run continues
     elif (folder.checkpoint / "manifest.json").exists():
         state = checkpoint.load(folder.checkpoint, config, run.engine, run.context.empty_sites())
     else:
@@ -170,10 +170,11 @@ def continue_rounds(
 ) -> dict[str, Any]:
     """Run the rounds that remain. If a round fails or the user asks for a stop, a checkpoint is written.
 
-    With ``evaluate.patience`` the rounds end where held-out rows say so; the last record then has the reason.
+    With ``evaluate.patience`` the rounds end when the NLL of held-out rows has stopped falling. The last record then
+    has the reason.
     """
     patience = run.config.evaluate.patience
-    records = folder.records() if patience is not None else []  # nothing else asks for them
+    records = folder.records() if patience is not None else []  # only early stopping needs them
     saved = state if state.round else None
     every = 1 if run.engine.remote else run.config.checkpoint.every
 
@@ -218,7 +219,7 @@ def continue_rounds(
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C (or a termination) asks for a stop after the round; a second one stops at once."""
+    """Make the first Ctrl-C (or SIGTERM) stop the run after the round, and the second one at once."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
@@ -262,7 +263,7 @@ def finish(folder: RunFolder, run: PreparedRun, state: RunState, on_pass: OnPass
 
 
 class FinalScores(NamedTuple):
-    """The evaluations of a run's final posteriors; None if there is no posterior, or nothing to evaluate on."""
+    """The evaluations of a run's final posteriors; None if there is no posterior, or no rows to evaluate on."""
 
     posterior: EvaluationResult | None = None
     gaussian: EvaluationResult | None = None
@@ -271,7 +272,7 @@ class FinalScores(NamedTuple):
 def evaluate_conclusion(
     found: Conclusion, method: Method, evaluate: Evaluate | None, state: RunState, seed: int
 ) -> FinalScores:
-    """Evaluate the posterior that the run leaves, and draws from the Gaussian of prior and sites."""
+    """Evaluate the final posterior of the run, and draws from the Gaussian of prior and sites."""
     if evaluate is None or evaluate is unmeasured:
         return FinalScores()
     posterior = evaluate(state.round, method.posterior(found.server), state.sites)
@@ -305,7 +306,7 @@ def describe_settling(settled: Settled) -> dict[str, Any]:
 
 
 def summarise(records: Sequence[RoundRecord], clients: int, end: FinalScores | None = None) -> dict[str, Any]:
-    """``summary.json`` from the lines of ``rounds.jsonl`` and, if clients evaluated, what the end cost besides."""
+    """Make ``summary.json`` from the lines of ``rounds.jsonl`` and, if clients evaluated, the final evaluations."""
     costs = [record.evaluation for record in records]
     costs += [reading.evaluation for reading in end or () if reading is not None]
     asked = [cost for cost in costs if cost is not None]

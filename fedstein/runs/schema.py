@@ -22,7 +22,7 @@ TOP = ("seed", "rounds")  # keys outside any section
 
 
 class Sections(Settings):
-    """Every section, each valid on its own. ``Config`` adds that they go together."""
+    """All sections, each valid on its own. ``Config`` also checks that they fit together."""
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         0, description="Seed of the partition, of the start and of every draw."
@@ -35,12 +35,12 @@ class Sections(Settings):
     selection: SerializeAsAny[SelectionSettings]
     algorithm: SerializeAsAny[MethodSettings]
     engine: SerializeAsAny[EngineSettings]
-    channel: ChannelSettings = ChannelSettings.model_validate({})  # folders from before there was one do not name it
+    channel: ChannelSettings = ChannelSettings.model_validate({})  # missing in run folders of earlier versions
     evaluate: EvaluateSettings
     checkpoint: CheckpointSettings
-    privacy: PrivacySettings = PrivacySettings.model_validate({})  # folders of runs that are not private do not name it
+    privacy: PrivacySettings = PrivacySettings.model_validate({})  # missing in the folders of runs that are not private
 
-    robust: RobustSettings = RobustSettings.model_validate({})  # folders of runs that are not robust do not name it
+    robust: RobustSettings = RobustSettings.model_validate({})  # missing in the folders of runs that are not robust
 
     @field_validator(*SECTIONS, mode="before")
     @classmethod

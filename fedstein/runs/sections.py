@@ -176,7 +176,7 @@ def find_kind(section: str, name: Any) -> Any:
 
 
 def loaded_kinds(section: str) -> dict[str, Any]:
-    """The parts of a section that are here without an import, by name."""
+    """The parts of a section that are registered without importing a plug-in, by name."""
     family = FAMILIES[section]
     return family.loaded() if isinstance(family, Registry) else dict(family)
 
@@ -202,7 +202,7 @@ def settings_class(section: str, kind: Any = None) -> type[Settings]:
 
 
 def all_classes(section: str) -> Iterator[type[Settings]]:
-    """The settings classes of a section, one for each kind that is here without an import."""
+    """The settings classes of a section, one for each kind that is registered without importing a plug-in."""
     if section in PLAIN:
         yield PLAIN[section]
     else:
@@ -210,7 +210,7 @@ def all_classes(section: str) -> Iterator[type[Settings]]:
 
 
 def all_keys(section: str) -> list[str]:
-    """Every key that some kind of a section takes, those of every kind first."""
+    """Every key that some kind of a section takes; keys that all kinds take come first."""
     classes = list(all_classes(section))
     every = dict.fromkeys(key for settings in classes for key in settings.model_fields)
     shared = [key for key in every if all(key in settings.model_fields for settings in classes)]
@@ -229,7 +229,7 @@ def make_section(section: str, values: Any) -> Settings:
 
     Args:
         section: The name of the section.
-        values: Its keys and values, or settings that are made already.
+        values: Its keys and values, or an instance of the settings class.
 
     Returns:
         An instance of the settings class of the kind that the values name.
@@ -253,7 +253,7 @@ def make_section(section: str, values: Any) -> Settings:
 
 
 def complaint_of(error: ValidationError, section: str, settings: type[Settings], values: Mapping[str, Any]) -> str:
-    """The first of pydantic's complaints about a section, with the choices if there are some."""
+    """The first of pydantic's errors about a section, with the valid choices if there are any."""
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else ""
     choices = literal_choices(settings.model_fields[key].annotation) if key in settings.model_fields else []

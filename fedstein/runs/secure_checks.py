@@ -24,7 +24,7 @@ def summed_by(config: Sections) -> tuple[str, ...]:
 
 
 def sums_are_secure(config: Sections) -> bool:
-    """Whether these replies are masked, so that the server sees nothing but their sum."""
+    """Whether these replies are masked, so that the server sees only their sum."""
     return config.privacy.sums == "secure"
 
 
@@ -35,7 +35,7 @@ def check_sums(config: Sections) -> None:
         config: A config whose sections are valid each on its own.
 
     Raises:
-        InputError: They are; the message says why, and what to set.
+        InputError: They are impossible or useless; the message says why, and what to set.
     """
     if not sums_are_secure(config):
         return
@@ -50,7 +50,7 @@ def check_sums(config: Sections) -> None:
         raise InputError(
             f"{said} needs at least {LEAST} clients, got {clients}: a sum over fewer shows what each of them added"
         )
-    found = given.name == "nodes" and bool(given.categories or given.fill)  # perhaps by a secure sum before this one
+    found = given.name == "nodes" and bool(given.categories or given.fill)  # a secure sum may have found them
     if not summed_by(config) and not found:
         raise InputError(
             f"{said} has no use here: nothing of this run is a sum over clients (categories and data.standardize on "

@@ -1,4 +1,4 @@
-"""Runs one after another in this process: small runs spend most of their time on starting a process of their own."""
+"""Runs jobs one after another in this process, because small runs would spend most of their time starting a process."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def run_jobs_here(
     Args:
         jobs: The runs.
         place: The folder for their folders.
-        on_progress: Gets the share of the jobs that is done and the name of the next one.
-        on_failure: Gets a job that failed and why; the others go on.
+        on_progress: A function that is called with the share of the jobs that is done and the name of the next job.
+        on_failure: A function that is called with a job that failed and the reason; the other jobs continue.
 
     Returns:
         The folder of every job.
 
     Raises:
-        Interrupted: The user stopped a run; it goes on when the jobs are given again.
+        Interrupted: The user stopped a run; it continues when this function is called again with the same jobs.
     """
     folders = {job: place / job.name for job in jobs}
     with disk_errors(place):
@@ -61,13 +61,13 @@ def run_job(job: SeriesRun, folder: Path) -> None:
         folder: Its folder.
 
     Raises:
-        FedsteinError: It failed.
+        FedsteinError: The run failed.
     """
     release_programs()
     if (folder / "config.toml").exists():
         runner.resume(*runner.open_run(folder), lambda done, changes: None, lambda record: None)
         return
-    if folder.exists():  # a start that was killed before the run began; nothing is in it
+    if folder.exists():  # left over from a start that was killed before the run began; it has no results
         shutil.rmtree(folder)
     raw = job.config(1)
     config = whole_config(raw, job.name)

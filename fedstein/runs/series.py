@@ -1,7 +1,7 @@
 """A series: several runs in one folder that belong together. ``run --seeds`` and ``compare`` make one each.
 
-``series.json`` names every run of the series with its config, also those that have not begun. So the folder can be
-continued by ``fedstein resume`` without the command that made it.
+``series.json`` has the name and the config of every run of the series, even if it has not begun. So ``fedstein resume``
+can continue the folder without the command that made it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SeriesRun(NamedTuple):
     name: str  # the name of its folder
     rounds: int
     text: str  # its config as JSON
-    threads: int  # 0: as many as the cores divided by the runs side by side
+    threads: int  # 0: the number of cores divided by the number of runs at once
 
     @classmethod
     def of(cls, name: str, config: Config, threads: int) -> SeriesRun:
@@ -43,7 +43,7 @@ class SeriesRun(NamedTuple):
 
 
 class Series(NamedTuple):
-    """The runs of a folder, and what is to be said about them in their report."""
+    """The runs of a folder, and notes about them for their report."""
 
     runs: tuple[SeriesRun, ...]
     notes: tuple[str, ...] = ()
@@ -97,27 +97,28 @@ def read_series(place: Path) -> Series | None:
 
 
 def keep_threads(place: Path, runs: Sequence[SeriesRun], threads: int) -> list[SeriesRun]:
-    """Fix the number of threads of every run: what the user set, else what the series had before, else ``threads``.
+    """Fix the number of threads of every run: the user's setting, else that of the existing series, else ``threads``.
 
-    Runs of one comparison must not differ in it, also if the command that continues has another ``--jobs``.
+    All runs of a comparison must have the same number of threads, even if the command that continues has another
+    ``--jobs``.
     """
     try:
         before = {run.threads for run in (read_series(place) or Series(())).runs}
-    except InputError:  # it is written anew
+    except InputError:  # a damaged file is written again
         before = set()
     usual = before.pop() if len(before) == 1 else threads
     return [run._replace(threads=run.threads or usual) for run in runs]
 
 
 def check_place(place: Path, runs: Sequence[SeriesRun]) -> None:
-    """Check that a folder can hold a series: what it holds of these runs is finished or continued.
+    """Check that a folder can hold a series. Runs of the series that it already has are finished or continued.
 
     Args:
         place: The folder.
         runs: The runs.
 
     Raises:
-        InputError: It is a file, a run, or holds a run of the same name with another config.
+        InputError: It is a file or a run folder, or it has a run of the same name with another config.
     """
     if place.is_file() or (place / "config.toml").exists():
         raise InputError(
@@ -128,7 +129,7 @@ def check_place(place: Path, runs: Sequence[SeriesRun]) -> None:
 
 
 def require_same_run(folder: Path, run: SeriesRun) -> None:
-    """Check that a folder, if it exists, holds this very run, which is then finished or continued.
+    """Check that a folder, if it exists, has a run with the same config, which can be continued.
 
     Raises:
         InputError: If the folder holds a run with another config.

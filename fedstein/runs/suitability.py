@@ -19,11 +19,11 @@ def refuse_unsuitable(config: Config, model: Model, shares: Sequence[Share]) -> 
     Args:
         config: The config of the run.
         model: The model.
-        shares: The rows of every client that takes part; models without such demands do not look at them.
+        shares: The rows of every client that takes part. They are not used for models without such requirements.
 
     Raises:
-        InputError: Targets of a model of counts are not counts; or a model whose likelihood is that of a whole client
-            would be asked for part of one, or for several together.
+        InputError: Targets of a model of counts are not counts; or a model whose likelihood needs all rows of a client
+            would get only some of them, or the rows of several clients.
     """
     if model.whole_shard:
         refuse_pooling(model.name, config.algorithm.kind)
@@ -37,7 +37,7 @@ def refuse_unsuitable(config: Config, model: Model, shares: Sequence[Share]) -> 
 
 
 def refuse_cut(config: Config, model: Model, name: str, rows: int) -> None:
-    """Refuse steps and reports that would look at part of a client, if the model needs all of it.
+    """Refuse steps and reports that would use only some rows of a client, if the model needs all of them.
 
     Args:
         config: The config of the run.
@@ -46,7 +46,7 @@ def refuse_cut(config: Config, model: Model, name: str, rows: int) -> None:
         rows: Its number of rows.
 
     Raises:
-        InputError: ``algorithm.batch_size`` or ``selection.report_rows`` is less than that.
+        InputError: ``algorithm.batch_size`` or ``selection.report_rows`` is less than the number of rows.
     """
     if not model.whole_shard:
         return

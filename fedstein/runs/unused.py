@@ -63,8 +63,8 @@ class Unused(NamedTuple):
 
     key: str
     decider: str
-    why: str  # as a note gives it
-    remedy: str  # what the key goes with
+    why: str  # the reason, as notes give it
+    remedy: str  # the settings with which the key has a use
 
 
 def unused_keys(draft: Draft) -> list[Unused]:
@@ -96,21 +96,21 @@ def unused_keys(draft: Draft) -> list[Unused]:
 
 
 def refuse_contradictions(draft: Draft, layers: Sequence[Layer], facts: Facts) -> tuple[list[str], list[str]]:
-    """Refuse unused keys that contradict what the same layer, or an earlier one, says; drop the others.
+    """Refuse unused keys that contradict the same layer or an earlier one, and drop the others.
 
-    A key from an earlier layer than the one that names its decider is a leftover of a base: it is dropped. Where the
-    decider is a default, a key is a leftover if it had a use before later layers changed that default.
+    If a later layer sets the decider of a key, the key is a leftover of a base and is dropped. If the decider is a
+    default, a key is a leftover if it had a use before later layers changed that default.
 
     Args:
         draft: The draft of all layers.
-        layers: The layers, later ones winning.
-        facts: What is known of the data.
+        layers: The layers. Later layers take precedence.
+        facts: What is known about the data.
 
     Returns:
         The keys to drop, and a note on each.
 
     Raises:
-        InputError: A key is no leftover.
+        InputError: An unused key is not a leftover.
     """
     dropped = unused_keys(draft)
     for unused in dropped:

@@ -11,7 +11,7 @@ from fedstein.settings import Settings
 
 
 def literal_choices(annotation: Any) -> list[str]:
-    """The strings that a field may hold, or nothing if it is free."""
+    """The strings that a field allows; empty if it allows any."""
     arguments = get_args(annotation)
     if arguments and all(isinstance(argument, str) for argument in arguments):
         return list(arguments)
@@ -49,22 +49,22 @@ def complaint(settings: type[Settings], section: str, key: str, value: Any) -> s
 
 
 def sentence(error: ValidationError, section: str = "") -> str:
-    """The first of pydantic's complaints as one line.
+    """Describe the first of pydantic's errors in one line.
 
     Args:
-        error: What pydantic raised.
+        error: The error that pydantic raised.
         section: The section that was validated.
 
     Returns:
-        The key, what was expected and what was got.
+        One line with the key, the expected value and the given value.
     """
     first = error.errors()[0]
-    parts = [str(part) for part in first["loc"] if "[" not in str(part)]  # what pydantic calls a member of a union
+    parts = [str(part) for part in first["loc"] if "[" not in str(part)]  # without members of a union
     where = ".".join([*([section] if section else []), *parts])
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     if first["type"] == "missing":
-        return f"{where} is missing"  # pydantic's input would be all the rest
+        return f"{where} is missing"  # for a missing key, pydantic's input is the whole section
     expected = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "list_type" and where and isinstance(first.get("input"), str):
         return f'{where}: {expected}, got {first["input"]!r}; write {where}=["{first["input"]}"]'

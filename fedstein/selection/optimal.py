@@ -79,7 +79,7 @@ def inclusion(norms: np.ndarray, places: int) -> np.ndarray:
         places: m, clients that train in a round.
 
     Returns:
-        The probabilities. They add up to m where at least m norms are above zero.
+        The probabilities. They add up to m if at least m norms are above zero.
     """
     count = len(norms)
     if places >= count:

@@ -53,7 +53,7 @@ def power_of_choice(settings: PowerOfChoiceSettings, kernel: Kernel) -> Scheme:
 
 
 def above_zero(losses: Sequence[float]) -> list[float]:
-    """The losses, raised by a constant where any is negative, so that their order survives the draw.
+    """The losses, raised by a constant if any is negative, so that their order survives the draw.
 
     A loss is minus a log-density, which regression can make negative, and drawing rules count what is negative as zero.
 

@@ -84,7 +84,7 @@ def hip(
         particles: The particles, N x d or blocks.
         scores_a: The scores of the first target at the particles, in the form of the particles.
         scores_b: The scores of the second target.
-        bandwidth: The bandwidth h; the median bandwidth of the particles where it is left out.
+        bandwidth: The bandwidth h; the median bandwidth of the particles if it is left out.
         kernel: The kernel k.
 
     Returns:
@@ -107,7 +107,7 @@ def ksd(
     Args:
         particles: The particles, N x d or blocks: the sample of q.
         scores: The scores of p at the particles, in the form of the particles.
-        bandwidth: The bandwidth h; the median bandwidth of the particles where it is left out.
+        bandwidth: The bandwidth h; the median bandwidth of the particles if it is left out.
         kernel: The kernel k.
 
     Returns:
@@ -135,7 +135,7 @@ def hip_terms(
         particles: The particles, N x d or blocks.
         scores_a: The scores of the first target at the particles, in the form of the particles.
         scores_b: The scores of the second target.
-        bandwidth: The bandwidth h; the median bandwidth of the particles where it is left out.
+        bandwidth: The bandwidth h; the median bandwidth of the particles if it is left out.
         kernel: The kernel k.
 
     Returns:
@@ -171,8 +171,8 @@ def frame_of(offset: Particles, bandwidth: Array | float | None = None, *, kerne
 
     Args:
         offset: The particles relative to an origin near them, N x d or blocks; not validated.
-        bandwidth: The bandwidth h; the median bandwidth of the particles where it is left out.
-        kernel: The kernel k; static where the caller compiles.
+        bandwidth: The bandwidth h; the median bandwidth of the particles if it is left out.
+        kernel: The kernel k; static if the caller compiles.
 
     Returns:
         The frame.
@@ -211,7 +211,7 @@ def kernel_of(particles: Particles, *, kernel: Kernel = RBF) -> Array:
 
     Args:
         particles: The particles, N x d or blocks; not validated.
-        kernel: The kernel k; static where the caller compiles.
+        kernel: The kernel k; static if the caller compiles.
 
     Returns:
         The kernel matrix K, N x N.
@@ -248,7 +248,7 @@ def mean_hips(
     Args:
         particles: The particles, N x d or blocks.
         scores: The scores s_k of every client, at least one, each in the form of the particles.
-        bandwidth: The bandwidth h; the median bandwidth of the particles where it is left out.
+        bandwidth: The bandwidth h; the median bandwidth of the particles if it is left out.
         kernel: The kernel k.
 
     Returns:

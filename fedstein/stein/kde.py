@@ -39,7 +39,7 @@ class Mixture(NamedTuple):
     Attributes:
         centres: The centres of the KDE, M of them, cut like the particles.
         sign: The factor of the log-density.
-        norms: ||centre||^2 for every centre, where they are known already.
+        norms: ||centre||^2 for every centre, if they are known already.
     """
 
     centres: Particles
@@ -105,7 +105,7 @@ def kde_score(
         centres: The centres of the KDE, M x d or blocks cut like the points.
         bandwidth: The bandwidth lambda of the KDE.
         density: Which form of the density, ``"log"`` or ``"reference"`` (see ``pull``).
-        dim: The dimension d of the reference normaliser; the dimension of the points where it is left out.
+        dim: The dimension d of the reference normaliser; the dimension of the points if it is left out.
 
     Returns:
         The score at every point, in the form of the points.
@@ -131,7 +131,7 @@ def offset_kde_score(
         mixture: The factor, its centres relative to the same origin.
         bandwidth: The bandwidth lambda of the KDE.
         density: Which form of the density, ``"log"`` or ``"reference"`` (see ``pull``).
-        dim: The dimension d of the reference normaliser; the dimension of the points where it is None.
+        dim: The dimension d of the reference normaliser; the dimension of the points if it is None.
 
     Returns:
         The score times the factor's sign, in the form of the points.
@@ -162,7 +162,7 @@ def kde_log_density(
         centres: The centres of the KDE, M x d or blocks cut like the points.
         bandwidth: The bandwidth lambda of the KDE.
         density: Which form of the density, ``"log"`` or ``"reference"``.
-        dim: The dimension d of the reference normaliser; the dimension of the points where it is left out.
+        dim: The dimension d of the reference normaliser; the dimension of the points if it is left out.
 
     Returns:
         The log-density at every point, N numbers.

@@ -74,9 +74,9 @@ def radial_kernel(name: str, about: str, f: Callable[[Array], Array]) -> Kernel:
     Args:
         name: The name in the config and in the registry.
         about: One line that says what the kernel is.
-        f: A function of one scalar r >= 0 with a scalar result, written in JAX. Autodiff must be able to take it
-            twice, at r = 0 too, where a square root of r gives NaN. The kernel is positive definite in every
-            dimension where f is completely monotone (f >= 0, f' <= 0, f'' >= 0, and so on), as exp(-r) is.
+        f: A function of one scalar r >= 0 with a scalar result, written in JAX. Autodiff must be able to take it twice,
+            at r = 0 too, where a square root of r gives NaN. The kernel is positive definite in every dimension if f is
+            completely monotone (f >= 0, f' <= 0, f'' >= 0, and so on), as exp(-r) is.
 
     Returns:
         The kernel. Nothing is computed before it is used.

@@ -187,7 +187,7 @@ def squared_distances(a: Particles, b: Particles | None = None) -> Array:
 
     Args:
         a: N particles.
-        b: M particles, cut in the same way; the particles ``a`` where they are left out.
+        b: M particles, cut in the same way; the particles ``a`` if they are left out.
 
     Returns:
         The squared distances D, N x M.
@@ -211,9 +211,9 @@ def gram_distances(
 
     Args:
         a: N particles.
-        b: M particles, cut in the same way; the particles ``a`` where they are left out.
-        b_norms: The squared norms of ``b``, where they are known.
-        a_norms: The squared norms of ``a``, where they are known.
+        b: M particles, cut in the same way; the particles ``a`` if they are left out.
+        b_norms: The squared norms of ``b``, if they are known.
+        a_norms: The squared norms of ``a``, if they are known.
 
     Returns:
         The squared distances D, N x M.

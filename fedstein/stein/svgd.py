@@ -39,7 +39,7 @@ def svgd_direction(
     Args:
         particles: The particles Theta, N x d or blocks.
         scores: The scores S of the target at the particles, in the form of the particles.
-        bandwidth: The bandwidth h; the median bandwidth of the particles where it is left out.
+        bandwidth: The bandwidth h; the median bandwidth of the particles if it is left out.
         kernel: The kernel k.
 
     Returns:
@@ -91,12 +91,12 @@ def tilted_direction(
         particles: The particles Theta relative to the origin, N x d or blocks; not validated.
         scores: The part S of the score that is no KDE and not linear, in the form of the particles, or None.
         mixtures: The KDE factors, their centres relative to the same origin.
-        bandwidth: The bandwidth h of the kernel; the median bandwidth of the particles where it is left out.
+        bandwidth: The bandwidth h of the kernel; the median bandwidth of the particles if it is left out.
         kde_bandwidth: The bandwidth lambda of the KDE factors.
         density: Which form of the KDE, ``"log"`` or ``"reference"`` (see ``kde.pull``).
-        kde_dim: The dimension d of the reference normaliser; the dimension of the particles where it is left out.
+        kde_dim: The dimension d of the reference normaliser; the dimension of the particles if it is left out.
         linear: The factor c and the origin of a score c * theta, or None.
-        kernel: The kernel k; static where the caller compiles.
+        kernel: The kernel k; static if the caller compiles.
 
     Returns:
         The direction phi, in the form of the particles.

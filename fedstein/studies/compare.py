@@ -338,7 +338,7 @@ def slug(label: str) -> str:
 
 
 def unique(labels: Sequence[str]) -> list[str]:
-    """The labels with a number where several would give the same folder."""
+    """The labels, with a number if several would give the same folder."""
     slugs = [slug(label) for label in labels]
     return [label if slugs.count(slugs[i]) == 1 else f"{label} #{i + 1}" for i, label in enumerate(labels)]
 

@@ -31,8 +31,8 @@ class Task(NamedTuple):
     Attributes:
         raw: The config, without seed and sites.
         goal: How far a mean may be off in posterior sds, and the least and greatest ratio of sds.
-        table: Where the rows are from, if they are no built-in dataset.
-        scale_goal: How far log xi may be off, where there is a goal of its own.
+        table: The source of the rows, if they are not a built-in dataset.
+        scale_goal: How far log xi may be off, if it has a goal of its own.
     """
 
     raw: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The contract of a codec: how the arrays of a message look on the wire."""
+"""The contract of a codec: how the arrays of a message are encoded."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class MessageInfo(NamedTuple):
         seed: The seed of the run.
         round: The round, from 1.
         client: The client; -1 for a broadcast, which is the same for all clients.
-        precision: ``"float32"`` or ``"float64"``: what decoded arrays must be.
+        precision: The type of decoded arrays, ``"float32"`` or ``"float64"``.
         layout: The blocks of a particle; empty if there are no particles.
         natural: The names of a Gaussian site's shift and precision for each particle; empty names if there are none.
         points: The name of the points (particles).
-        reference: What the receiver holds already, decoded.
+        reference: The decoded arrays that the receiver already has.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class MessageInfo(NamedTuple):
 
 
 class Codec(NamedTuple):
-    """One way to write arrays.
+    """One way to encode arrays.
 
     Encoded shapes must depend on the shapes of the arrays alone, never on their values: the server refuses replies of
     other shapes before it decodes them. Randomness (stochastic rounding) comes from the seed by ``fold_in`` of round
@@ -49,8 +49,8 @@ class Codec(NamedTuple):
     Attributes:
         name: The value of ``channel.codec``.
         about: One line that says what the codec does.
-        encode: Named arrays, ``MessageInfo`` -> named arrays as they travel.
-        decode: The inverse, exact or not.
+        encode: Named arrays, ``MessageInfo`` -> encoded named arrays.
+        decode: The inverse, which need not be exact.
     """
 
     name: str

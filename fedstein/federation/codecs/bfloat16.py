@@ -10,7 +10,7 @@ from fedstein.inference.sites.base import Arrays
 
 
 def encode(arrays: Arrays, info: MessageInfo) -> Arrays:
-    """Round floating point arrays to bfloat16, written as the 16-bit integers that a network carries."""
+    """Round floating point arrays to bfloat16, stored as 16-bit integers, which can be sent over Flower."""
     floating = {name: jnp.issubdtype(array.dtype, jnp.floating) for name, array in arrays.items()}
     return {
         name: np.asarray(jnp.asarray(array).astype(jnp.bfloat16)).view(np.uint16) if floating[name] else array

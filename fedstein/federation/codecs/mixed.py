@@ -1,7 +1,8 @@
 """Eight bits for scores, and four for particles and precisions. Sites are most sensitive to errors in scores.
 
-The particles follow the score of the sites, so an error in it moves them. A precision says how the score changes on the
-way from the point where the site was expanded, and the error in a move is averaged away by the next trainings.
+The particles follow the score of the sites, so an error in the score moves them. A precision only says how the score
+changes with the distance from the point where the site was expanded. Errors in the moves of particles average out over
+the next trainings.
 """
 
 from __future__ import annotations

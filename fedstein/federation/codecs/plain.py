@@ -1,4 +1,4 @@
-"""Arrays travel as they are, in the precision of the run."""
+"""Arrays are sent unchanged, in the precision of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fedstein.inference.sites.base import Arrays
 
 
 def unchanged(arrays: Arrays, info: MessageInfo) -> Arrays:
-    """The same arrays."""
+    """Return the same arrays."""
     return arrays
 
 

@@ -2,7 +2,7 @@
 
     q = floor(L x / s + u),   u uniform on [0, 1),   s >= |x| for the whole group,   L = 2^(bits - 1) - 1
 
-and x is read as s (q + 1/2 - u) / L. Both ends draw the same u from the seed, so it never travels. The error is uniform
+and x is read as s (q + 1/2 - u) / L. Both ends draw the same u from the seed, so it is never sent. The error is uniform
 on +- s / 2L whatever x is (Schuchman 1964): zero on average, with half the variance of stochastic rounding, which reads
 s q / L.
 
@@ -11,9 +11,10 @@ curvatures of that layer are nearly products of the two, and in the eigenbasis o
 magnitude. Elsewhere a group is ``CHUNK`` numbers of one particle. Factors of units and chunks are powers of the square
 root of two, a byte each; factors of columns are float32.
 
-Three things are written in a form that is small or smooth. Points (particles) travel as differences from what the
-receiver holds. Precisions, which are never negative, travel as square roots. The shift eta of a Gaussian site travels
-as the site's score at the points, g = eta - Lambda theta, and is put together again as g + Lambda theta.
+Three kinds of arrays are sent in a form that has smaller or less varied numbers. Points (particles) are sent as
+differences from the points that the receiver has. Precisions, which are never negative, are sent as square roots. The
+shift eta of a Gaussian site is sent as the site's score at the points, g = eta - Lambda theta, and is computed again as
+g + Lambda theta.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from fedstein.errors import FedsteinError
 from fedstein.federation.codecs.base import Layout, MessageInfo
 from fedstein.inference.sites.base import Arrays
 
-SCALES = ".scales"  # ends the name of the array that holds the factors of another's columns
-EXPONENTS = ".exponents"  # the same for the factors of its units and chunks
+SCALES = ".scales"  # suffix of the array with the factors of another array's columns
+EXPONENTS = ".exponents"  # suffix of the array with the factors of its units and chunks
 CHUNK = 32  # numbers that share a factor outside of the input layer
-ZERO, NOT_FINITE = -128, 127  # exponents with a meaning of their own
+ZERO, NOT_FINITE = -128, 127  # exponents with a special meaning
 FACTORS = np.exp2(np.arange(-128, 128) / 2).astype(np.float32)  # the factor of every exponent
 FACTORS[0], FACTORS[-1] = 0.0, np.nan
 
 
 class Bits(NamedTuple):
-    """How many bits a number gets, 4 or 8, by what it is."""
+    """How many bits a number gets, 4 or 8, for each kind of number."""
 
     points: int  # particles, or how far they moved
     roots: int  # square roots of precisions
@@ -48,15 +49,15 @@ class Bits(NamedTuple):
 
 
 def encode_quantised(bits: Bits, arrays: Arrays, info: MessageInfo) -> Arrays:
-    """Write the arrays that have one number for each parameter of each particle in few bits, the others as they are.
+    """Encode the arrays that have one number for each parameter of each particle in few bits, and no others.
 
     Args:
         bits: The bits of a number.
         arrays: The arrays of a message.
-        info: What both ends know.
+        info: The facts that both ends know.
 
     Returns:
-        The arrays as they travel: packed numbers under the old name, and the factors of their scales.
+        The encoded arrays: packed numbers under the old name, and the factors of their scales.
     """
     found: Arrays = {}
     points = info.reference.get(info.points)
@@ -84,11 +85,11 @@ def decode_quantised(bits: Bits, arrays: Arrays, info: MessageInfo) -> Arrays:
 
     Args:
         bits: The bits of a number.
-        arrays: The arrays as they travelled.
-        info: What both ends know.
+        arrays: The encoded arrays.
+        info: The facts that both ends know.
 
     Returns:
-        The arrays that the receiver computes from, in the precision of the run.
+        The decoded arrays, in the precision of the run.
 
     Raises:
         FedsteinError: An array was not written by ``encode_quantised``; the text says why.
@@ -120,7 +121,7 @@ def malformed(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> str:
         bits: The bits of a number.
         name: The name of the array.
         arrays: The message.
-        info: What both ends know.
+        info: The facts that both ends know.
 
     Returns:
         The reason; empty if there is none. Factors that are not finite come from a client that diverged; the
@@ -148,7 +149,7 @@ def malformed(bits: int, name: str, arrays: Arrays, info: MessageInfo) -> str:
 
 
 def quantised(array: Any, info: MessageInfo) -> bool:
-    """Whether an array has one number for each parameter of each particle; sums and scalars travel as they are."""
+    """Whether an array has one number for each parameter of each particle. Other arrays are sent unencoded."""
     return array.ndim == 2 and array.shape[1] == sum(width for width, _ in info.layout) and array.shape[1] > 1
 
 
@@ -201,7 +202,7 @@ def _restore(
 
 
 def _dither(seed: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Numbers of eight bits, uniform on (0, 1), the same at both ends.
+    """Draw numbers of eight bits, uniform on (0, 1), the same at both ends.
 
     They are a hash of their index (Wellons' lowbias32), keyed by the seed: ten times as fast as JAX's generator, whose
     numbers would take most of a codec's time.
@@ -222,7 +223,7 @@ def _dither(seed: Any, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _factors(width: int, columns: int) -> int:
-    """How many factors a particle's block has: one for each unit of the input layer, elsewhere one for each chunk."""
+    """How many factors a particle's block has: one for each unit in the input layer, one for each chunk elsewhere."""
     return width // columns if columns else -(-width // CHUNK)
 
 
@@ -248,7 +249,7 @@ def _over(numbers: jax.Array, factor: jax.Array) -> jax.Array:
 
 
 def _exponents(factors: jax.Array, rounding: Any) -> jax.Array:
-    """The powers of the square root of two next to factors, or not below them."""
+    """The exponents of the powers of the square root of two that are nearest to factors, or not below them."""
     found = jnp.clip(rounding(2 * jnp.log2(factors)), ZERO + 1, NOT_FINITE)
     found = jnp.where(jnp.isfinite(factors), jnp.where(factors == 0, ZERO, found), NOT_FINITE)
     return found.astype(jnp.int8)
@@ -272,12 +273,12 @@ def _spread(layout: Layout, scales: jax.Array, exponents: jax.Array) -> jax.Arra
 
 
 def _pack(numbers: jax.Array) -> jax.Array:
-    """Two numbers of four bits to a byte."""
+    """Pack two numbers of four bits into a byte."""
     even = jnp.pad(numbers, ((0, 0), (0, numbers.shape[1] % 2))).astype(jnp.uint8) & 15
     return even[:, 0::2] | (even[:, 1::2] << 4)
 
 
 def _unpack(packed: jax.Array, width: int) -> jax.Array:
-    """The numbers of ``_pack``."""
+    """Undo ``_pack``."""
     both = jnp.stack([packed & 15, packed >> 4], axis=2).reshape(packed.shape[0], -1)[:, :width]
     return ((both ^ 8).astype(jnp.int8) - 8).astype(jnp.int8)

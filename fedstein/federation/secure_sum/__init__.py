@@ -1,4 +1,4 @@
-"""Sums over clients that the server sees only as sums: secure aggregation after Bonawitz et al. (2017).
+"""Sums over clients of which the server sees no single summand: secure aggregation after Bonawitz et al. (2017).
 
 ``fixed_point`` encodes numbers as integers, ``shamir`` shares secrets, and ``masks`` agrees on keys and draws masks.
 ``member`` has the client's four phases, and ``collector`` the server's part. docs/privacy.md has the threat model. Keys
@@ -14,7 +14,8 @@ LEAST = 3  # the fewest clients of a sum: with two, each could compute the other
 def least_threshold(clients: int) -> int:
     """The smallest threshold that a client accepts: more than two thirds.
 
-    Two sets of survivors of that size have more than a third of the clients in common. So a server that tells clients
-    different sets gets neither set of shares whole unless more than a third of the clients are with it.
+    Two sets of survivors of that size have more than a third of the clients in common. So a server that names different
+    survivors to different clients cannot get enough shares for both sets, unless more than a third of the clients
+    cooperate with it.
     """
     return 2 * clients // 3 + 1

@@ -28,16 +28,16 @@ def unmasked_sum(
     keys: Shares,
     threshold: int,
 ) -> Words:
-    """Take the masks off the sum of the masked inputs.
+    """Remove the masks from the sum of the masked inputs.
 
     Args:
         session: The session.
         publics: The public keys of all clients in the session.
-        masked: The masked inputs that came, by client: the survivors.
+        masked: The masked inputs that arrived, by client. These clients are the survivors.
         inside: The clients whose pairwise masks are in the inputs.
-        seeds: Who answered -> the shares of the survivors' seeds b.
-        keys: Who answered -> the shares of the mask keys of those inside whose input did not come.
-        threshold: How many answers are needed.
+        seeds: A client that answered -> its shares of the survivors' seeds b.
+        keys: A client that answered -> its shares of the mask keys of the clients inside whose input did not arrive.
+        threshold: The number of answers that are needed.
 
     Returns:
         The sum of the survivors' inputs.
@@ -68,7 +68,7 @@ def recover(shares: Mapping[int, bytes], what: str) -> bytes:
     """Combine shares.
 
     Raises:
-        FedsteinError: They do not belong together.
+        FedsteinError: The shares do not belong together.
     """
     try:
         return shamir.combine(shares)

@@ -24,19 +24,19 @@ class OutOfRange(InputError):
 
 
 def largest(clients: int) -> float:
-    """The bound that the absolute value of each of so many summands must stay below."""
+    """The bound on the absolute value of each summand, for this number of summands."""
     return 2.0 ** (2 * WORD - 1 - FRACTION) / clients
 
 
 def encode(values: Any, clients: int) -> Words:
-    """Make numbers whole.
+    """Encode numbers in fixed point.
 
     Args:
         values: An array of numbers.
-        clients: How many summands there will be at most.
+        clients: The largest possible number of summands.
 
     Returns:
-        Two words for each number: the array's shape and a last axis of 2.
+        Two words for each number: an array with a further last axis of 2.
 
     Raises:
         OutOfRange: A number is not finite, or too large for the sum to be right.
@@ -57,7 +57,7 @@ def encode(values: Any, clients: int) -> Words:
 
 
 def decode(words: Words) -> NDArray[np.float64]:
-    """The numbers again, in float64: exact up to the last binary digit and the rounding of float64."""
+    """Decode fixed-point numbers to float64: exact up to the last binary digit and the rounding of float64."""
     negative = (words[..., 1] >> np.uint64(WORD - 1)).astype(bool)
     size = np.where(negative[..., None], negate(words), words)
     found = np.ldexp(size[..., 1].astype(np.float64), WORD - FRACTION)

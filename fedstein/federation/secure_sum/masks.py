@@ -1,6 +1,6 @@
 """Keys and masks: X25519 key agreement, HKDF-SHA256, ChaCha20 as generator, ChaCha20-Poly1305 for shares.
 
-All of them are those of the package ``cryptography``. Every key is derived for one session and one pair of clients.
+All of them come from the package ``cryptography``. Every key is derived for one session and one pair of clients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Forged(ValueError):
 
 
 def new_key() -> bytes:
-    """A private key."""
+    """Make a private key."""
     return X25519PrivateKey.generate().private_bytes_raw()
 
 
@@ -34,15 +34,15 @@ def public_of(private: bytes) -> bytes:
 
 
 def agree(private: bytes, public: bytes, purpose: str, session: str, one: int, other: int) -> bytes:
-    """The key that two clients have in common, for one purpose in one session.
+    """Derive the key that two clients share, for one purpose in one session.
 
     Args:
-        private: One's own private key.
-        public: The other's public key.
+        private: The client's own private key.
+        public: The other client's public key.
         purpose: What the key is for.
         session: The session.
         one: The id of one of the two.
-        other: The id of the other; both find the same key.
+        other: The id of the other; both clients derive the same key.
 
     Returns:
         32 bytes.
@@ -56,7 +56,7 @@ def agree(private: bytes, public: bytes, purpose: str, session: str, one: int, o
 
 
 def derive(secret: bytes, about: str) -> bytes:
-    """A key of 32 bytes for one use, from a secret."""
+    """Derive a key of 32 bytes for one use from a secret."""
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=f"fedstein secure sum 1: {about}".encode()).derive(secret)
 
 
@@ -75,7 +75,7 @@ def unseal(key: bytes, sealed: bytes, about: str) -> bytes:
     """Read what ``seal`` wrote.
 
     Raises:
-        Forged: It was changed, or sealed by another client or for another purpose.
+        Forged: The text was changed, or sealed by another client or for another purpose.
     """
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, about.encode())

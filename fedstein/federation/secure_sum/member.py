@@ -3,10 +3,10 @@
     keys      two fresh key pairs; their public halves are sent
     shares    a fresh seed b; encrypted shares of b and of the mask key, one for every client
     masked    x + mask(b) + sum over v > u of mask(s_uv) - sum over v < u of mask(s_uv)
-    unmasked  for those whose masked input the server has: the share of their b; for the others: the share of their mask
-              key. Never both of one client: together they would reveal its input.
+    unmasked  for clients whose masked input the server has: the share of their b; for the others: the share of their
+              mask key. Never both for one client, because together they would reveal its input.
 
-A state is plain data, so that a client can be killed between phases and go on. A phase that comes again with the same
+A state is plain data, so that a client that is killed between phases can continue. A repeated phase with the same
 request gives the same message; with another request it is refused.
 """
 
@@ -46,7 +46,7 @@ class Member(NamedTuple):
     self_seed: bytes
     threshold: int = 0
     publics: Mapping[int, Publics] = {}  # the public keys of all clients in the session
-    sealed: Mapping[int, bytes] = {}  # what was sent to each of them
+    sealed: Mapping[int, bytes] = {}  # the sealed shares that were sent to each of them
     inside: tuple[int, ...] = ()  # the clients whose masks are in the masked input
     received: Mapping[int, bytes] = {}  # the opened shares of each of them
     digest: str = ""  # a digest of the input that was masked
@@ -72,7 +72,7 @@ def share(member: Member, publics: Mapping[int, Publics], threshold: int) -> tup
         threshold: How many clients must stay to the end.
 
     Returns:
-        The new state, and what goes to each of the others.
+        The new state, and the sealed shares for each of the others.
 
     Raises:
         Misuse: The session is too small, the threshold too low, a key occurs twice, or the client's own key is wrong.
@@ -110,7 +110,8 @@ def mask_input(member: Member, sealed: Mapping[int, bytes], summand: Words) -> t
 
     Args:
         member: The state.
-        sealed: What each of the others has sent to this client. Who is not there has dropped out.
+        sealed: The sealed shares that each of the others has sent to this client. A client that is missing has dropped
+            out.
         summand: The fixed-point numbers to be summed, count x 2.
 
     Returns:
@@ -148,7 +149,7 @@ def mask_input(member: Member, sealed: Mapping[int, bytes], summand: Words) -> t
 
 
 def add_pair_mask(total: Words, private: bytes, me: int, other: int, public: bytes, session: str) -> Words:
-    """Add the mask that client ``me`` has in common with another one; the other one subtracts it."""
+    """Add or subtract the mask that client ``me`` shares with another client, which does the opposite."""
     common = mask(agree(private, public, "mask", session, me, other), len(total))
     return add(total, common) if me < other else subtract(total, common)
 
@@ -184,7 +185,7 @@ def unmask(member: Member, survivors: Sequence[int]) -> tuple[Member, Mapping[in
 
 
 def _seal_key(member: Member, publics: Mapping[int, Publics], other: int, sender: int) -> bytes:
-    """The key for the one text from the sender; each direction has its own."""
+    """The key for the one text from the sender to the receiver; each direction has its own key."""
     return agree(member.seal_key, publics[other].seal, f"seal from {sender}", member.session, member.me, other)
 
 

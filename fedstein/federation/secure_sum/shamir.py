@@ -1,4 +1,4 @@
-"""Shamir's secret sharing over the prime field of 2^521 - 1: t shares give the secret, fewer say nothing about it.
+"""Shamir's secret sharing over the prime field of 2^521 - 1: t shares give the secret, fewer reveal nothing about it.
 
 The secret is the value at 0 of a random polynomial of degree t - 1, and the share of holder i is its value at i + 1.
 """
@@ -19,7 +19,7 @@ def split(secret: bytes, threshold: int, holders: Sequence[int]) -> dict[int, by
     Args:
         secret: 32 bytes.
         threshold: How many shares are needed.
-        holders: The ids of those who get a share, each once, from 0.
+        holders: The ids of the clients that get a share, from 0, without repetition.
 
     Returns:
         The share of each holder.
@@ -42,7 +42,7 @@ def split(secret: bytes, threshold: int, holders: Sequence[int]) -> dict[int, by
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """Find the secret from as many shares as the threshold says, or more.
+    """Compute the secret from at least as many shares as the threshold.
 
     Args:
         shares: Shares by their holders.

@@ -25,7 +25,7 @@ def ids(clients: Iterable[int]) -> np.ndarray:
 
 
 def rows_of(texts: Mapping[int, bytes], order: Sequence[int], width: int) -> np.ndarray:
-    """Texts of one length as the rows of an array; a client without a text has zeros."""
+    """Write texts of one length as the rows of an array; a client without a text has zeros."""
     table = np.zeros((len(order), width), np.uint8)
     for row, client in enumerate(order):
         if client in texts:
@@ -55,7 +55,7 @@ def count_of(shapes: Shapes) -> int:
 
 
 def flatten(arrays: Mapping[str, Any], clients: int) -> Words:
-    """Named arrays as one row of fixed-point numbers, in the order of their names.
+    """Write named arrays as one row of fixed-point numbers, in the order of their names.
 
     Raises:
         OutOfRange: A number does not fit.
@@ -89,7 +89,7 @@ def from_json(text: str) -> Member:
     """Read what ``to_json`` wrote.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: The text is damaged.
     """
     try:
         plain = json.loads(text)

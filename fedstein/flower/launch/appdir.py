@@ -23,16 +23,16 @@ COMPONENTS = {
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Value]:
-    """Write nested settings as Flower has them: dotted keys and scalars. A list becomes its TOML text.
+    """Convert nested settings to Flower's form: dotted keys and scalars. A list becomes TOML text.
 
     Args:
         config: The nested settings.
 
     Returns:
-        The flat settings, which ``unflatten`` makes nested again.
+        The flat settings. ``unflatten`` is the inverse.
 
     Raises:
-        InputError: A name has a dot, or a value is one that TOML cannot hold.
+        InputError: A name contains a dot, or TOML cannot represent a value.
     """
     flat: dict[str, Value] = {}
     for key, value in config.items():
@@ -128,7 +128,7 @@ def write_app(folder: Path, settings: Mapping[str, Value]) -> Path:
         "version": __version__,
         "description": "Fedstein's server and client for Flower; every key below can be changed with flwr run -c.",
         "license": "Apache-2.0",
-        "dependencies": [],  # fedstein[flower] is installed where the link and the nodes run
+        "dependencies": [],  # fedstein[flower] is already installed on the machines of the link and of the nodes
     }
     build = {"requires": ["hatchling"], "build-backend": "hatchling.build"}
     with disk_errors(folder):
@@ -148,7 +148,7 @@ def read_app(folder: Path) -> dict[str, Any]:
         The nested settings, with ``out``.
 
     Raises:
-        InputError: It holds no such app.
+        InputError: The folder has no such app.
     """
     path = folder / "pyproject.toml"
     try:
@@ -162,7 +162,7 @@ def read_app(folder: Path) -> dict[str, Any]:
 
 
 def _dotted(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with dotted keys, their values as they are."""
+    """Convert nested settings to dotted keys, with unchanged values."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         inner = _dotted(value) if isinstance(value, Mapping) else {"": value}

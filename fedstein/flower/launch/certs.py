@@ -60,7 +60,7 @@ def node_names(text: str) -> tuple[str, ...]:
     """Read ``--nodes``.
 
     Args:
-        text: A number (3 stands for site0 to site2), or names with commas between.
+        text: A number (3 stands for site0 to site2), or names separated by commas.
 
     Returns:
         The names.
@@ -79,7 +79,7 @@ def make_certificates(
 
     Args:
         folder: A new or empty folder.
-        hosts: Host names and IP addresses of the link, besides those of this machine itself.
+        hosts: Host names and IP addresses of the link, in addition to those of this machine.
         nodes: The names of the nodes.
         days: For how long the certificates are valid.
 
@@ -213,7 +213,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def next_steps(certificates: Certificates) -> str:
-    """Text that says what was made, where each file goes, and what to type next."""
+    """Describe what was made, where each file belongs, and the next commands."""
     lines = [
         f"{certificates.folder}: for trials; a real deployment has its own CA, and each node makes its own key.",
         "  the link keeps   link.key link.crt ca.crt superexec.secret",

@@ -1,4 +1,4 @@
-"""The ``flwr`` command against one link: runs and the list of nodes."""
+"""Calls of the ``flwr`` command for one link: it starts and stops runs, and lists nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Command:
     def __init__(self, folder: Path, extra: Mapping[str, str], patience: float) -> None:
         """
         Args:
-            folder: Where the command keeps its files.
+            folder: The folder in which the command keeps its files.
             extra: Environment variables besides the inherited ones.
             patience: Seconds to wait for an answer of the link.
         """
@@ -60,7 +60,7 @@ class Command:
             The run's id.
 
         Raises:
-            FedsteinError: The link does not take the run.
+            FedsteinError: The link does not accept the run.
         """
         words: list[str | Path] = []
         if overrides:  # written to a file, because Flower's command line has no escapes
@@ -85,7 +85,7 @@ class Command:
             The run's status.
 
         Raises:
-            FedsteinError: It has not finished in time.
+            FedsteinError: The run has not finished in time.
         """
         end = time.monotonic() + seconds
         while not (status := self.status(run)).startswith("finished"):
@@ -95,7 +95,7 @@ class Command:
         return status
 
     def stop(self, run: int) -> None:
-        """Stop a run, unless it has finished by itself."""
+        """Stop a run, unless it has already finished."""
         try:
             self.ask("stop", str(run), CONNECTION)
         except FedsteinError:
@@ -124,7 +124,7 @@ class Command:
             Its output.
 
         Raises:
-            FedsteinError: It fails, or gets no answer in time.
+            FedsteinError: The command fails, or gets no answer in time.
         """
         command = [program("flwr"), *(str(word) for word in words)]
         try:
@@ -153,7 +153,7 @@ class Command:
             The answer.
 
         Raises:
-            FedsteinError: It fails, or does not answer with JSON.
+            FedsteinError: The command fails, or its answer is not JSON.
         """
         text = self.flwr(*words, "--format", "json")
         try:

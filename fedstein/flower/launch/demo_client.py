@@ -1,7 +1,7 @@
 """``flwr-clientapp`` without the imports that only a SuperNode needs. This module is run as a program.
 
-Flower 1.41 starts this program anew for every message, and imports the SuperNode's database and web server with it:
-more than half of its start. On one machine with several nodes that is most of a round.
+Flower 1.41 starts this program again for every message, and it imports the SuperNode's database and web server. These
+imports take more than half of its start. On one machine with several nodes, they take most of a round.
 """
 
 from __future__ import annotations

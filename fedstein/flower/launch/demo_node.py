@@ -1,7 +1,7 @@
 """``flower-supernode`` with short waits. This module is run as a program.
 
-Flower 1.41 looks for a message every 3 s and for a reply every 0.5 s, and has no setting for it; a server that asks as
-soon as it has an answer always meets a node that has just gone to sleep. On one machine that is most of a round.
+Flower 1.41 looks for a message every 3 s and for a reply every 0.5 s, and has no setting for this. If a server asks as
+soon as it has an answer, the node has always just begun to wait. On one machine these waits take most of a round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Flower's programs: their environment variables, where they are found, and the ends of their logs."""
+"""Flower's programs: their environment variables, their paths, and the last lines of their logs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def environment(folder: Path, home: str, threads: int, extra: Mapping[str, str])
     direct = ",".join(filter(None, [inherited.get("NO_PROXY", inherited.get("no_proxy", "")), HOST, "localhost"]))
     return {
         **inherited,
-        # A SuperNode starts flower-superexec, and that flwr-clientapp, by bare name.
+        # A SuperNode starts flower-superexec, which starts flwr-clientapp; both are found in PATH.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", "")]),
         "NO_PROXY": direct,
         "no_proxy": direct,
         "FLWR_HOME": str(folder / "homes" / home),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4",  # Flower's own default is 1 s
         "NPROC": str(threads),
-        # Every message is a new process, and a round's programs are small: keep each of them.
+        # Every message starts a new process, so programs are cached even if they compile quickly.
         "JAX_COMPILATION_CACHE_DIR": inherited.get("JAX_COMPILATION_CACHE_DIR") or str(folder / "jax-cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -58,10 +58,10 @@ def program(name: str) -> str:
         name: Its name.
 
     Returns:
-        Its path, beside this Python, where ``fedstein[flower]`` puts it.
+        Its path, in the folder of this Python, where ``fedstein[flower]`` installs it.
 
     Raises:
-        InputError: It is not there.
+        InputError: The program does not exist.
     """
     path = Path(sys.executable).parent / name
     if not path.exists():
@@ -72,14 +72,14 @@ def program(name: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Find a port on which no program listens now."""
     with socket.socket() as one:
         one.bind((HOST, 0))
         return one.getsockname()[1]
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody on this machine takes connections at the port."""
+    """Whether a program on this machine accepts connections at the port."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
@@ -88,6 +88,6 @@ def accepts(port: int) -> bool:
 
 
 def tail(text: str, lines: int = 8) -> str:
-    """The last lines that are not empty, without colours."""
+    """The last non-empty lines of a text, without colours."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     return "\n".join([line for line in plain.splitlines() if line.strip()][-lines:])

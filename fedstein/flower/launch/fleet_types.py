@@ -22,7 +22,7 @@ class Tls(NamedTuple):
 
 
 class Node(NamedTuple):
-    """How a node was started, to start it again."""
+    """The arguments with which a node was started, so that it can be started again."""
 
     settings: Path
     key: Path | None

@@ -38,7 +38,7 @@ class Program:
             return file.read().decode(errors="replace")
 
     def commands(self) -> dict[int, str]:
-        """The command line of every process of the group, by process id (Linux; elsewhere nothing)."""
+        """The command line of every process of the group, by process id (only on Linux; empty on other systems)."""
         found = {}
         for process in watchdog.members([self.group]):
             with suppress(OSError):
@@ -48,7 +48,7 @@ class Program:
 
 
 class Supervisor:
-    """Starts programs and ends them, with everything that they started.
+    """Starts programs, and ends them together with all processes that they started.
 
     A watchdog ends them if this process itself is killed.
     """
@@ -67,7 +67,7 @@ class Supervisor:
         """Start a program in a session of its own.
 
         Args:
-            name: What it is called.
+            name: The name of the program.
             command: Its path and arguments.
             log: The file that its output is appended to.
             environment: Its environment variables.
@@ -91,7 +91,7 @@ class Supervisor:
         return program
 
     def stop(self, *programs: Program, grace: float = GRACE) -> None:
-        """End programs, with everything that they started.
+        """End programs and all processes that they started.
 
         Args:
             programs: The programs.
@@ -112,7 +112,7 @@ class Supervisor:
             os.kill(process, signal.SIGKILL)
 
     def close(self) -> None:
-        """End everything that still runs, then the watchdog."""
+        """End all programs that still run, then the watchdog."""
         try:
             self.stop(*list(self._programs))
         finally:

@@ -26,7 +26,7 @@ def node_settings(settings: Mapping[str, Value]) -> str:
         The text.
 
     Raises:
-        InputError: A value needs escapes, which Flower does not know there.
+        InputError: A value would need escapes, which Flower does not support in this option.
     """
     words = []
     for key, value in settings.items():
@@ -49,7 +49,7 @@ def print_commands(
     certificates: Path = Path("certs"),
     threads: int = 1,
 ) -> str:
-    """Write what to type for the link, each node and the run: without encryption for a trial, and with TLS.
+    """Write the commands for the link, each node and the run: without encryption for a trial, and with TLS.
 
     Args:
         app: The app folder.

@@ -1,6 +1,6 @@
 """A SuperLink, its SuperExec and SuperNodes as real processes on this machine: ``fedstein deploy demo`` and the tests.
 
-Nothing of Flower is imported: the programs beside this Python are run as a user would run them.
+This module does not import Flower. It runs Flower's programs in the folder of this Python, as a user would.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from fedstein.flower.node import resident
 
 LINK, EXEC = "link", "superexec"
 BUSY = "address already in use"
-APP = r"flwr-\w+app|demo_client\.py|node/worker\.py"  # the processes that answer messages and play runs
+APP = r"flwr-\w+app|demo_client\.py|node/worker\.py"  # the processes that answer messages, and the server process
 NODE_ID = re.compile(r"SuperNode ID: (\d+)")
-# A node that was killed and restarts with its key is refused until the link misses its heartbeats: twice 30 s.
+# The link refuses a node that was killed and restarts with its key until two heartbeats are missing: twice 30 s.
 OFFLINE = 75.0
 
 
 class Fleet:
     """Flower's programs as real processes, with one working folder.
 
-    It is used in a ``with`` block, whose end is the end of all processes, whatever happened in it. A watchdog ends them
-    if this process itself is killed.
+    It is used in a ``with`` block. All processes end when the block ends, for whatever reason. A watchdog ends them if
+    this process itself is killed.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Fleet:
             isolation: How nodes answer messages: ``"resident"`` by a process that stays, ``"subprocess"`` by a new
                 process for each message, which is Flower's own way with shorter waits.
             variables: Environment variables besides the inherited ones.
-            patience: Seconds for a program to be ready.
+            patience: Seconds to wait until a program is ready.
 
         Raises:
-            InputError: ``authenticate`` without ``tls``.
+            InputError: ``authenticate`` was set without ``tls``.
         """
         if authenticate and tls is None:
             raise InputError("node authentication needs TLS: give certificates too (fedstein deploy certs DIR)")
@@ -89,12 +89,12 @@ class Fleet:
     # The block
 
     def __enter__(self) -> Fleet:
-        program("flower-superlink")  # complains before anything is started
+        program("flower-superlink")  # raises an error before anything is started
         self.folder.mkdir(parents=True, exist_ok=True)
         self._supervisor = Supervisor()
         if threading.current_thread() is threading.main_thread():
             self._old_handler = signal.getsignal(signal.SIGTERM)
-            if self._old_handler is signal.SIG_DFL:  # SIGTERM would end us without leaving the block
+            if self._old_handler is signal.SIG_DFL:  # SIGTERM would end this process without leaving the block
                 signal.signal(signal.SIGTERM, _terminate)
         return self
 
@@ -175,7 +175,7 @@ class Fleet:
         self._start(EXEC, words)
 
     def _secret(self) -> Path:
-        """The file with the secret without which nobody gets server tasks from the link."""
+        """The file with the secret that a SuperExec needs to get server tasks from the link."""
         path = self.folder / "superexec.secret"
         if not path.exists():
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -208,8 +208,8 @@ class Fleet:
         Args:
             name: Its name here.
             settings: Its node config.
-            key: Its private key, whose public key ``register`` has let in.
-            plain: Whether to leave out TLS, to see the node refused.
+            key: Its private key. ``register`` must have registered the public key.
+            plain: Whether to connect without TLS, to test that the link refuses the node.
             through: The address at which it reaches the link; for a proxy in between.
             wait: Whether to wait until it is connected.
 
@@ -242,7 +242,7 @@ class Fleet:
         os.killpg(self._programs[name].group, signal.SIGSTOP)
 
     def resume_node(self, name: str) -> None:
-        """Let a paused node go on."""
+        """Let a paused node continue."""
         os.killpg(self._programs[name].group, signal.SIGCONT)
 
     def restart_node(self, name: str, *, wait: bool = True) -> int | None:
@@ -278,7 +278,7 @@ class Fleet:
         node = self._nodes[name]
         end = time.monotonic() + (max(self.patience, OFFLINE) if again else self.patience)
         while True:
-            # -P: the modules of this folder are not to be found by bare names
+            # -P: modules of this folder must not hide other modules of the same names
             module = resident if self.isolation == "resident" else demo_node
             words: list[str | Path] = [sys.executable, "-P", str(module.__file__), "--port", str(free_port())]
             words += ["--insecure"] if node.plain else self._tls_of_client()
@@ -323,7 +323,7 @@ class Fleet:
         return self.command.logs(run)
 
     def apps(self, name: str) -> list[int]:
-        """The client processes of a node, or the server process (``name="superexec"``)."""
+        """The ids of a node's client processes, or of the server process (``name="superexec"``)."""
         return [number for number, line in self._programs[name].commands().items() if re.search(APP, line)]
 
     def kill_apps(self, name: str) -> int:
@@ -340,7 +340,7 @@ class Fleet:
         return name in self._programs and self._programs[name].running()
 
     def groups(self, *names: str) -> list[int]:
-        """The process groups of what was started and not ended: of everything, or of the programs of these names."""
+        """The process groups of the programs that were started and not ended, or of those with these names."""
         return [one.group for name, one in self._programs.items() if not names or name in names]
 
     def log(self, name: str) -> str:
@@ -352,7 +352,7 @@ class Fleet:
         return tail(self.log(name), lines)
 
     def failure(self, name: str) -> str:
-        """The end of a message about a program that failed: its log's path and last lines."""
+        """The end of a message about a program that failed: the path and the last lines of its log."""
         return f"the last lines of {self.folder / f'{name}.log'}: {self.log_tail(name)}"
 
     def _start(self, name: str, command: list[str | Path]) -> None:
@@ -363,7 +363,7 @@ class Fleet:
         self._programs[name] = self.supervisor.start(name, command, self.folder / f"{name}.log", variables)
 
     def _quick_programs(self) -> Path:
-        """A folder with a ``flwr-clientapp`` that starts sooner, to be found before Flower's own."""
+        """Make a folder with a ``flwr-clientapp`` that starts faster. It comes before Flower's own in PATH."""
         folder = self.folder / "bin"
         path = folder / "flwr-clientapp"
         if not path.exists():

@@ -1,4 +1,4 @@
-"""Ends process groups. Run as a program, it ends the groups it was told about when the process that told it is gone.
+"""Ends process groups. As a program, it ends the groups on its list when the process that sent the list has ended.
 
 It reads lines ``+GROUP`` and ``-GROUP``, and acts at the end of its input, which comes even after ``kill -9`` of the
 writer. Unlike PR_SET_PDEATHSIG this reaches grandchildren, does not depend on the thread that started the child, and
@@ -19,7 +19,7 @@ PROC = Path("/proc")
 
 
 def members(groups: Iterable[int]) -> list[int]:
-    """The processes of these groups that still run; those that only wait to be reaped do not count."""
+    """The processes of these groups that still run, without zombies."""
     wanted = set(groups)
     if not (PROC / "self" / "stat").exists():
         return [group for group in wanted if _there(group)]
@@ -46,7 +46,7 @@ def _there(group: int) -> bool:
 
 
 def signal_groups(groups: Iterable[int], number: int) -> None:
-    """Send a signal to every process of the groups; groups that are gone do not matter."""
+    """Send a signal to every process of the groups. Groups that have ended are ignored."""
     for group in groups:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)

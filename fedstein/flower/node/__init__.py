@@ -1,1 +1,1 @@
-"""A Flower node: what it does with a request, its own rows, and its state on disk."""
+"""A Flower node: how it answers requests, its own rows, and its state on disk."""

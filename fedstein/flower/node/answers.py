@@ -24,19 +24,19 @@ def trained(
     assignment: Arrays,
     cached: Arrays,
 ) -> tuple[str, Arrays]:
-    """Train, unless the same training was done before, and keep the new site as pending.
+    """Train, unless the same training has already been done, and store the new site as pending.
 
     Args:
         program: The program of this client.
         rows: The rows of this node.
         store: The state folder, which must be locked.
         number: The round.
-        state: The site that the server accepted last; None before the first.
-        assignment: The assignment as it is on the wire.
-        cached: The broadcast of this round as it is on the wire, if training uses it; else nothing.
+        state: The site that the server accepted last; None if it has accepted none yet.
+        assignment: The encoded assignment.
+        cached: The encoded broadcast of this round if training uses it; otherwise empty.
 
     Returns:
-        The receipt of the update, and the update as it is on the wire.
+        The receipt of the update, and the encoded update.
     """
     asked, pending = digest({**cached, **assignment}), store.pending()
     if pending and (pending.round, pending.asked) == (number, asked):
@@ -64,7 +64,7 @@ def evaluated(program: ClientProgram, rows: Rows, node: Node, received: Arrays) 
         The sums from which the server computes metrics.
 
     Raises:
-        InvalidMessage: Something other than particles was received.
+        InvalidMessage: The received arrays are not particles.
         Refused: The policy asks for more held-out rows.
     """
     refuse_small(node.policy, len(rows.share.held_x), "rows that are held out for evaluation")

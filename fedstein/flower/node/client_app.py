@@ -18,7 +18,7 @@ app = ClientApp()
 
 
 def answer(message: Message, context: Context) -> Message:
-    """Answer a request, with JAX's threads and precision as the server has them.
+    """Answer a request, with the threads and the precision that the server's config sets.
 
     Args:
         message: The request.
@@ -41,7 +41,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def log_refusal(reply: Envelope) -> None:
-    """Write to the node's log what the node has refused; the server's ``events.jsonl`` gets the same reason."""
+    """Write a refusal to the node's log. The server's ``events.jsonl`` gets the same reason."""
     if reply.head.get("status") == REFUSED:
         what = f"{reply.head.get('kind')}, round {reply.head.get('round')}, run {reply.head.get('run')}"
         log(WARNING, "fedstein: %s: refused: %s", what, reply.head.get("reason"))
@@ -51,16 +51,16 @@ def start_computing(config: str, state_dir: str) -> None:
     """Set JAX's threads, precision and compilation cache, before JAX makes its first array.
 
     Args:
-        config: The server's config as TOML. One that cannot be read changes nothing; the reply will say so.
+        config: The server's config as TOML. If it cannot be read, nothing is set, and the reply will say so.
         state_dir: The node's state folder, for the compilation cache; empty for none.
     """
     try:
         engine = tomllib.loads(config).get("engine", {})
         threads, precision = int(engine.get("threads", 1)), str(engine.get("precision", "float32"))
-    except (tomllib.TOMLDecodeError, TypeError, ValueError):  # the handler says what is wrong with it
+    except (tomllib.TOMLDecodeError, TypeError, ValueError):  # the handler reports what is wrong with it
         return
     os.environ["NPROC"] = str(threads)
-    if state_dir:  # programs are compiled once for each node, and not for each message
+    if state_dir:  # so that a node compiles its programs once, and not for each message
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(state_dir).expanduser().absolute() / "jax-cache"))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

@@ -1,4 +1,4 @@
-"""One node that plays many clients of a trial: which ones, and the node that each of them would be alone."""
+"""Nodes that play several clients of a trial: the ids and names of the clients, and their distribution over nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_client_ids(text: Any) -> tuple[int, ...]:
         The ids, sorted.
 
     Raises:
-        InputError: It is something else, or names a client twice.
+        InputError: The text has another form, or names a client twice.
     """
     parts = [part.strip() for part in str(text).split(",")]
     if not all(re.fullmatch(r"\d{1,9}(-\d{1,9})?", part) for part in parts):
@@ -36,7 +36,7 @@ def parse_client_ids(text: Any) -> tuple[int, ...]:
 
 
 def name_of(client: int) -> str:
-    """The name of a client that has none of its own."""
+    """The default name of a client."""
     return f"client-{client}"
 
 
@@ -48,7 +48,7 @@ def ranges(clients: int, nodes: int) -> list[str]:
         nodes: How many nodes.
 
     Returns:
-        A range for each node, as even as they can be; none for nodes that would be left without a client.
+        A range of ids for each node, of sizes that differ by at most one. Nodes that would get no client are left out.
     """
     cuts = [clients * number // nodes for number in range(nodes + 1)]
     return [f"{low}-{high - 1}" for low, high in itertools.pairwise(cuts) if high > low]

@@ -29,12 +29,12 @@ def columns(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays
 
 
 def column_sums(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This client's summand of a secure sum of counts: numbers of every column, or names in a table that adds up.
+    """Compute this client's summand of a secure sum: the numbers of every column, or the names in a table that adds up.
 
-    The names are asked for with ``places``, the columns that have some by the first sum.
+    A request for names has ``places``, the positions of the columns that have names according to the first sum.
 
     Raises:
-        InvalidMessage: The places are no places of columns.
+        InvalidMessage: The positions are not positions of columns.
     """
     every, training = count_own(config, node)
     places = request.arrays.get("places")
@@ -48,10 +48,10 @@ def column_sums(request: Envelope, config: Config, node: Node) -> tuple[Head, Ar
 
 
 def count_own(config: Config, node: Node) -> tuple[dict[str, ColumnCounts], dict[str, ColumnCounts]]:
-    """The counts of this node's columns, over all rows and over those to train on.
+    """Count this node's columns, over all rows and over the rows to train on.
 
     Raises:
-        InputError: The node has no file of its own, fewer rows than its policy asks for, or columns that do not fit.
+        InputError: The node has no file of its own, fewer rows than its policy requires, or columns that do not fit.
     """
     refuse_other_kind(config, node)
     if node.partition is not None:

@@ -1,4 +1,4 @@
-"""Handling of requests on a node: load the rows, bring the site in line with the server's, compute, and reply.
+"""Handling of requests on a node: load the rows, choose the site that the server accepted last, compute, and reply.
 
 This module does not use Flower. State between requests is kept in the node's state folder, because every request may be
 handled by a new process.
@@ -68,12 +68,12 @@ def handle(request: Envelope, node: Node) -> Envelope:
     """Answer a request.
 
     Args:
-        request: What the server sent.
-        node: What the node's operator says of it. What the operator does not allow is refused before any row is read,
-            and plug-ins that the operator has not listed are not imported.
+        request: The request of the server.
+        node: The settings of the node's operator. A request that the operator does not allow is refused before any row
+            is read, and plug-ins that the operator has not listed are not imported.
 
     Returns:
-        The reply. Where the node cannot do what it was asked, the reply says so, with the reason.
+        The reply. If the node cannot answer the request, the reply has the reason.
     """
     head, client = request.head, request.head.get("client")
     if node.plays and isinstance(client, int) and client in node.plays:
@@ -98,8 +98,8 @@ def answer(request: Envelope, node: Node) -> tuple[Head, Arrays]:
     """Answer a request by the handler of its kind.
 
     Args:
-        request: What the server sent.
-        node: What the node's operator says of it.
+        request: The request of the server.
+        node: The settings of the node's operator.
 
     Returns:
         Entries of the reply's head, and its arrays.
@@ -107,7 +107,7 @@ def answer(request: Envelope, node: Node) -> tuple[Head, Arrays]:
     Raises:
         Missing: The server must send arrays again.
         OutOfSync: The node does not have the site that the server accepted last.
-        FedsteinError: The node cannot do what it was asked; the text says why.
+        FedsteinError: The node cannot answer the request; the text says why.
     """
     head = request.head
     if head.get("format") != FORMAT:
@@ -139,7 +139,7 @@ def read_config(text: str, plugins: tuple[str, ...]) -> Config:
         The config.
 
     Raises:
-        FedsteinError: It is not the config of a run, or names a plug-in that is not allowed.
+        FedsteinError: The text is not the config of a run, or names a plug-in that is not allowed.
     """
     try:
         return whole_config(tomllib.loads(text), "what the server sent")
@@ -151,7 +151,7 @@ def open_store(request: Envelope, node: Node) -> Store:
     """The node's state for the run and the client of the request.
 
     Raises:
-        InvalidMessage: The request names no proper run, or a client that this node does not play.
+        InvalidMessage: The request names no valid run, or a client that this node does not play.
     """
     run, client = value(request.head, "run", str), value(request.head, "client", int)
     if not run.isalnum() or len(run) > 64:
@@ -163,10 +163,10 @@ def open_store(request: Envelope, node: Node) -> Store:
 
 
 def set_up(request: Envelope, store: Store) -> Arrays:
-    """The arrays that the run was set up with: how rows are scaled, and the basis of the inputs.
+    """The set-up arrays of the run: the scaling of the rows, and the basis of the inputs.
 
     Raises:
-        Missing: The node does not have them, and they did not come with the request.
+        Missing: The node does not have them, and the request does not contain them.
     """
     receipt = value(request.head, "setup", str)
     if not receipt:
@@ -193,9 +193,9 @@ def prepare(request: Envelope, config: Config, node: Node, store: Store) -> tupl
 
 
 def accepted_site(request: Envelope, store: Store, program: ClientProgram) -> Arrays | None:
-    """The client's site as the server accepted it last; None before the first.
+    """The client's site that the server accepted last; None if it has accepted none yet.
 
-    It comes with the request if the node has lost it.
+    If the node has lost it, the request contains it.
 
     Raises:
         OutOfSync: The node does not have that site.
@@ -208,7 +208,7 @@ def accepted_site(request: Envelope, store: Store, program: ClientProgram) -> Ar
 
 
 def hello(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Introduce the node and check its rows. While columns are still to be counted, check only that they can be.
+    """Introduce the node and check its rows. Before columns have been counted, check only that they can be counted.
 
     A node that plays several clients introduces all of them.
     """
@@ -234,7 +234,7 @@ def introduce(config: Config, node: Node) -> Head:
 
 
 def scale(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This client's summands of means and scales: of the means, or of the scales where the means came along."""
+    """Compute this client's summands of the means or, if the request contains the means, of the scales."""
     rows = load_rows(config, node, {})
     y, mean = rows.share.y if rows.task == "regression" else None, without_prefix(request.arrays)
     if mean:
@@ -244,7 +244,7 @@ def scale(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def sums(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """This client's summand of the second moments of the inputs; with a probe, their product with it."""
+    """Compute this client's summand of the second moments of the inputs, or of their product with a probe."""
     store = open_store(request, node)
     with store.locked():
         program, rows = prepare(request, config, node, store)
@@ -252,7 +252,7 @@ def sums(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Steps 1 and 2 of a round: the report. Where the head says so, the evaluation of the round before comes along."""
+    """Steps 1 and 2 of a round: the report. The head can also ask for training, or for the last round's evaluation."""
     store, number = open_store(request, node), value(request.head, "round", int)
     with store.locked():
         program, rows = prepare(request, config, node, store)
@@ -276,7 +276,7 @@ def ask(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def train(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Steps 4 to 6 of a round: the update. A request that comes again gets the update that was computed before."""
+    """Steps 4 to 6 of a round: the update. A repeated request gets the update that was computed before."""
     store, number = open_store(request, node), value(request.head, "round", int)
     with store.locked():
         program, rows = prepare(request, config, node, store)
@@ -339,7 +339,7 @@ def weigh(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
 
 
 def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]:
-    """Answer one phase of a secure sum of what a plain request of ``SUMMANDS`` or a private ``train`` would send."""
+    """Answer one phase of a secure sum of replies to a request of ``SUMMANDS``, or to a private ``train``."""
     of = value(request.head, "of", str)
     if not sums_are_secure(config) or of not in summed_by(config):
         raise InvalidMessage(f"the run's config asks for no secure sum of {of!r:.40}")
@@ -357,7 +357,8 @@ def secure(request: Envelope, config: Config, node: Node) -> tuple[Head, Arrays]
     return {}, answer_phase(request, store, compute)
 
 
-SUMMANDS = {"columns": column_sums, "scale": scale, "sums": sums, "evaluate": evaluate}  # what the server only adds up
+# Requests whose replies the server only adds up.
+SUMMANDS = {"columns": column_sums, "scale": scale, "sums": sums, "evaluate": evaluate}
 HANDLERS: dict[str, Callable[[Envelope, Config, Node], tuple[Head, Arrays]]] = {
     "hello": hello,
     "columns": columns,

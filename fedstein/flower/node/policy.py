@@ -66,7 +66,7 @@ class Policy(Settings):
     schemes: list[str]
     sites: list[str]
     messages: list[str]
-    plugins: list[str]  # by import path or module; "*" has no meaning here
+    plugins: list[str]  # by import path or module; "*" is not allowed here
     runs: list[str]  # digests of configs
     least_rows: Positive
     privacy: PrivacyDemand | None = None
@@ -74,7 +74,7 @@ class Policy(Settings):
 
 
 def of_columns(target: str, features: Sequence[str], plugins: Sequence[str]) -> Policy:
-    """The policy of a node whose operator has named nothing but columns and plug-ins, in the node config."""
+    """The policy of a node whose operator has set only columns and plug-ins, in the node config."""
     anything = {name: [ANY] for name in ("models", "methods", "schemes", "sites", "messages", "runs")}
     named = {"targets": [target], "features": list(features), "categories": list(features), "plugins": list(plugins)}
     return Policy.model_validate({**anything, **named, "least_rows": 1, "source": "the node config"})
@@ -106,10 +106,10 @@ def read_policy(path: Path) -> Policy:
 
 
 def run_digest(config: Config) -> str:
-    """A digest of what a run computes: its resolved config without how and where it runs.
+    """A digest of what a run computes: its resolved config without the settings of how and where it runs.
 
-    Left out are ``[engine]`` and ``[checkpoint]``, the server's own test file, and what the server may find out about
-    the columns from the nodes: ``data.categories``, which a policy lists by itself, and ``data.fill``.
+    It leaves out ``[engine]``, ``[checkpoint]`` and the server's own test file. It also leaves out what the server may
+    learn about the columns from the nodes: ``data.categories``, which a policy lists separately, and ``data.fill``.
 
     Args:
         config: The config of the run.
@@ -192,7 +192,7 @@ def plugins_of(config: Config) -> list[str]:
 
 
 def policy_text(policy: Policy) -> str:
-    """The text of a policy file, with a comment for whoever edits it."""
+    """The text of a policy file, with a comment for the operator."""
     return (
         "# What this node answers. A request beyond it is refused before any row is read.\n"
         f'# "{ANY}" in a list allows everything of its kind. runs are digests of configs that were agreed on.\n'
@@ -201,7 +201,7 @@ def policy_text(policy: Policy) -> str:
 
 
 def check_request(policy: Policy, kind: str, config: Config) -> None:
-    """Check a request, its config and all that its config will ask for; no row is needed for that.
+    """Check a request, its config, and all requests that follow from its config. No row is read.
 
     Args:
         policy: What the operator allows.
@@ -209,7 +209,7 @@ def check_request(policy: Policy, kind: str, config: Config) -> None:
         config: The config of the run.
 
     Raises:
-        Refused: Something is beyond the policy; the text names it.
+        Refused: The policy does not allow something; the text names it.
     """
     if config.data.name == "nodes":
         refuse_other(policy, "data.target", [str(config.data.target)], policy.targets)
@@ -231,7 +231,7 @@ def check_request(policy: Policy, kind: str, config: Config) -> None:
 
 
 def refuse_other(policy: Policy, key: str, asked: Sequence[str], allowed: Sequence[str]) -> None:
-    """Raise ``Refused`` unless all that was asked for is allowed."""
+    """Raise ``Refused`` unless everything in ``asked`` is allowed."""
     if ANY in allowed:
         return
     if other := [name for name in asked if name not in allowed]:
@@ -241,7 +241,7 @@ def refuse_other(policy: Policy, key: str, asked: Sequence[str], allowed: Sequen
 
 
 def refuse_few_rows(policy: Policy, config: Config) -> None:
-    """Raise ``Refused`` where the config has answers computed from a few rows at a time."""
+    """Raise ``Refused`` if the config makes clients compute answers from too few rows at a time."""
     least = policy.least_rows
     for key, rows in (
         ("algorithm.batch_size", getattr(config.algorithm, "batch_size", 0)),
@@ -252,12 +252,12 @@ def refuse_few_rows(policy: Policy, config: Config) -> None:
 
 
 def refuse_small(policy: Policy | None, rows: int, what: str) -> None:
-    """Raise ``Refused`` where an answer would be computed from too few rows. The text does not say how many there are.
+    """Raise ``Refused`` if an answer would be computed from too few rows. The text does not give their number.
 
     Args:
         policy: What the operator allows; None allows everything.
         rows: The number of rows.
-        what: What they are, for the message.
+        what: A name of these rows, for the message.
     """
     if policy is not None and rows < policy.least_rows:
         raise Refused(f"{policy.source} allows no answer from fewer than {policy.least_rows} {what}")
@@ -288,10 +288,10 @@ def refuse_weak_privacy(policy: Policy, config: Config) -> None:
 
 
 def refuse_weak_for_rows(policy: Policy, least: PrivacyDemand, given: dict[str, Any]) -> None:
-    """Raise ``Refused`` where hiding a whole client hides its rows less well than the policy demands.
+    """Raise ``Refused`` if client-level privacy protects single rows less than the policy demands.
 
-    Two shards that differ in one row are each one step from the empty shard, so that their distance is two steps: a
-    row has twice the mu of the client (``privacy.accounting``).
+    Two shards that differ in one row are each one step from the empty shard, so they are two steps apart, and the mu of
+    a row is twice the mu of the client (``privacy.accounting``).
     """
     if least.epsilon is None:
         return

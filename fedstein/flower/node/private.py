@@ -17,7 +17,7 @@ from fedstein.runs.build import build_model
 from fedstein.runs.config import Config
 
 FOLDER = "privacy"  # in the state folder: the secret and the ledger, which outlive every run
-UNKNOWN = -1  # the number of rows, where it is not public
+UNKNOWN = -1  # in place of the number of rows, if it is not public
 
 
 def refuse_unprotected(kind: str, config: Config, node: Node) -> None:
@@ -26,11 +26,11 @@ def refuse_unprotected(kind: str, config: Config, node: Node) -> None:
     Args:
         kind: The kind of the request.
         config: The config that the server sent.
-        node: What the node's operator says of it.
+        node: The settings of the node's operator.
 
     Raises:
-        Unprotected: The run is private and the answer would not be; or the run is not private and the operator has set
-            a budget, so that this node answers private runs alone.
+        Unprotected: The run is private, but the answer would not be protected; or the run is not private, and the
+            operator has set a budget, so that this node answers only private runs.
     """
     refuse(kind, config.privacy)
     if node.budget is not None and not config.privacy.on:
@@ -41,22 +41,22 @@ def refuse_unprotected(kind: str, config: Config, node: Node) -> None:
 
 
 def node_guard(config: Config, node: Node, run: str) -> Guard:
-    """The guard of this node: noise from its own secret, the ledger in its state folder."""
+    """The guard of this node. Its noise comes from the node's own secret, and its ledger is in the state folder."""
     folder = node.state_dir / FOLDER
     return Guard(config.privacy, node_secret(folder), folder=folder, run=run, budget=node.budget, single=True)
 
 
 def release_share(program: ClientProgram, shard: Shard, request: Envelope, member: Member) -> dict[str, np.ndarray]:
-    """This node's summand of a private round: its sums with its share of the noise, in its ledger by now.
+    """Compute this node's summand of a private round: its sums with its share of the noise, recorded in its ledger.
 
     Args:
-        program: What this client computes.
+        program: The program of this client.
         shard: Its rows.
         request: The request, with the point at which gradients are taken.
         member: The state of the secure sum.
 
     Returns:
-        The summand, which is sent under masks alone.
+        The summand, which is sent only with masks.
     """
     shared = SharedNoise(member.session, member.threshold)
     number = value(request.head, "round", int)
@@ -64,7 +64,7 @@ def release_share(program: ClientProgram, shard: Shard, request: Envelope, membe
 
 
 def hello_private(config: Config, node: Node) -> Head:
-    """The greeting of a private run: no digest of the rows, and their number only where it is public.
+    """The greeting of a private run: no digest of the rows, and their number only if it is public.
 
     Raises:
         InputError: The rows do not fit the run.
@@ -72,7 +72,7 @@ def hello_private(config: Config, node: Node) -> Head:
     known = UNKNOWN if node.partition is None else node.partition
     if node.plays:
         raise InputError("a private run needs a node of its own for every client; use partition-id=K")
-    if needs_column_counts(config):  # counts of columns come first, where they are public
+    if needs_column_counts(config):  # columns are counted first, if their counts are public
         refuse("columns", config.privacy)
         return {"rows": UNKNOWN, "plays": known, "data": digest({})}
     rows = load_rows(config, node, {}, anew=True)

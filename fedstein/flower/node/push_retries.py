@@ -37,7 +37,7 @@ def objects_of(tree: Any) -> set[str]:
 def with_retries(
     send: Send, push_object: PushObject, pauses: tuple[float, ...] = PUSH_AGAIN
 ) -> tuple[Send, PushObject]:
-    """The two functions that send a reply, so that an object which the link refuses does not end the reply.
+    """Make the two functions that send a reply go on if the link refuses an object.
 
     Args:
         send: Sends the head.
@@ -48,7 +48,7 @@ def with_retries(
         The same two functions; the second sends the head again if the link refuses an object.
     """
     last: list[Any] = []
-    sessions: dict[str, str] = {}  # the session that Flower knows -> the one that the link knows now
+    sessions: dict[str, str] = {}  # the session that Flower uses -> the session that the link uses now
     lock = threading.Lock()
 
     def send_and_keep(*message: Any) -> tuple[set[str], str]:
@@ -81,10 +81,10 @@ def with_retries(
 
 
 def no_message_pending(state: Any) -> bool:
-    """Whether the node has no message that is still to be answered.
+    """Whether the node has answered all its messages.
 
-    Flower sends all replies that are there, and then waits for one after the next message that it takes. A message
-    whose arrays came late (``receiver``) may have been answered together with another one, so that none is left.
+    Flower sends all finished replies, and waits for a reply after every message that it takes. A message whose arrays
+    came late (``receiver``) may have been answered together with another one, so that no reply is left to wait for.
 
     Args:
         state: The state of Flower's SuperNode, which keeps a message until its reply has been sent.

@@ -1,9 +1,9 @@
-"""Taking messages from the link, one of which may stay incomplete.
+"""Taking messages from the link, although a message may stay incomplete.
 
 A server gives the link a message and then the arrays that belong to it. If the server is killed in between, the arrays
 never come. Flower's SuperNode waits for them until the link declares the run dead, which is when two heartbeats of the
-server are missing: up to 60 s after the kill. Until then it takes no other message, and the run that continues in place
-of the killed one waits as long for its first answer.
+server are missing: up to 60 s after the kill. Until then it takes no other message, so the run that continues after the
+kill waits just as long for its first answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flwr.supercore.run import RunNotRunningException
 
 from fedstein.flower.waits import Alarm
 
-PATIENCE = 3.0  # seconds for the arrays of a message, before other messages are taken beside it
+PATIENCE = 3.0  # seconds to wait for the arrays of a message before the node takes other messages
 
 
 class Reception(threading.Thread):
@@ -46,7 +46,7 @@ class Reception(threading.Thread):
 
 
 class Receiver:
-    """Stands in for the function by which Flower's SuperNode takes one message and stores it.
+    """Replaces the function by which Flower's SuperNode takes one message and stores it.
 
     A message whose arrays do not come at once is stored in the background. The call then returns as if there had been
     no message, and a later call returns the run of that message.
@@ -56,8 +56,8 @@ class Receiver:
         """
         Args:
             store: Flower's function.
-            alarm: Is told when a message is complete.
-            patience: Seconds for the arrays of a message.
+            alarm: The alarm that is notified when a message is complete.
+            patience: Seconds to wait for the arrays of a message.
         """
         self.store, self.alarm, self.patience = store, alarm, patience
         self._late: list[Reception] = []
@@ -67,13 +67,13 @@ class Receiver:
 
         Args:
             receive: Gets a message without its arrays from the link, or None.
-            others: What else Flower's function takes.
+            others: The other arguments of Flower's function.
 
         Returns:
             The run of a message that is complete, or None.
 
         Raises:
-            Exception: What Flower raises if the link fails.
+            Exception: The exception that Flower raises if the link fails.
         """
         for reception in self._late:
             if not reception.is_alive():

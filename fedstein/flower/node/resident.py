@@ -17,15 +17,14 @@ from fedstein.flower.launch.environment import HOST, free_port
 from fedstein.flower.node.worker_pool import WorkerPool
 from fedstein.flower.waits import Alarm, require_tested_flower, shorten_node_waits
 
-SECONDS = 3600.0  # the most that one answer may take
+SECONDS = 3600.0  # the most time that one answer may take
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a resident node until it is stopped.
 
     Args:
-        arguments: Options of ``flower-supernode``, and ``--task-seconds`` and ``--memory``; those of the command line
-            if it is None.
+        arguments: Options of ``flower-supernode``, and ``--task-seconds`` and ``--memory``. None uses the command line.
     """
     require_tested_flower()
     reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

@@ -29,26 +29,26 @@ BUILT_IN = ("embedded", "scikit-learn", "fetched")  # origins of datasets that a
 
 
 class Node(NamedTuple):
-    """The node config: the node's name, where its rows are, where it may write, and what its operator allows."""
+    """The node config: the node's name, the place of its rows, its state folder, and what its operator allows."""
 
     name: str
     state_dir: Path
     partition: int | None = None  # in a trial, the client of the config's partition that the node plays
-    data: str = ""  # its own file
+    data: str = ""  # the node's own file
     partitions: int | None = None  # how many clients the operator expects the trial to have
     plugins: tuple[str, ...] = ()  # import paths or modules of plug-ins that this node may import
     target: str = ""  # the only column of its file that may be the target
     features: tuple[str, ...] = ()  # the columns of its file that may be features
-    policy_file: str = ""  # the file that says what it answers, in place of the three before
-    policy: Policy | None = None  # what it answers, once it is read; None allows everything
-    plays: tuple[int, ...] = ()  # the clients that it plays, where it plays several in a trial
+    policy_file: str = ""  # the policy file, in place of plugins, target and features
+    policy: Policy | None = None  # the policy once it is read; None allows everything
+    plays: tuple[int, ...] = ()  # the clients that it plays, if it plays several in a trial
     budget: tuple[float, float] | None = None  # epsilon and delta of everything that this node ever releases
 
     def as_client(self, client: int) -> Node:
-        """This node as the one client that a request is for.
+        """Return this node as a node that plays only the client of a request.
 
         Raises:
-            InputError: It plays several clients, and not this one.
+            InputError: The node plays several clients, but not this one.
         """
         if not self.plays:
             return self
@@ -59,7 +59,7 @@ class Node(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A node's rows, those to train on and those held out, and what the model must know of them."""
+    """A node's rows, those to train on and those held out, and the facts about them that the model needs."""
 
     share: Share
     checksum: str  # the checksum of all rows, as they are on the node
@@ -154,7 +154,7 @@ def policy_of(node: Node) -> Policy | None:
         node: The node config.
 
     Returns:
-        The policy; None for a node in a trial that has none, which has nothing but built-in datasets.
+        The policy; None for a trial node without a policy, which has only built-in datasets.
 
     Raises:
         InputError: The policy file cannot be read, or is not a policy.
@@ -170,7 +170,7 @@ def read_budget(settings: Mapping[str, Any]) -> tuple[float, float] | None:
     """epsilon and delta of the node config; None if the operator has set neither.
 
     Raises:
-        InputError: Only one of them is there, or they are no budget.
+        InputError: Only one of them is set, or their values are invalid.
     """
     if "epsilon" not in settings and "delta" not in settings:
         return None
@@ -187,13 +187,13 @@ def read_budget(settings: Mapping[str, Any]) -> tuple[float, float] | None:
 def load_rows(config: Config, node: Node, setup: Arrays, *, anew: bool = False) -> Rows:
     """Load the node's rows, in the same order as in process.
 
-    Every request may be a new process, so parsed rows are kept in the state folder.
+    Every request may be handled by a new process, so parsed rows are kept in the state folder.
 
     Args:
         config: The config of the run.
         node: The node.
-        setup: What the run was set up with; rows are scaled where it has means and scales.
-        anew: Whether to read the source even if parsed rows are kept.
+        setup: The set-up arrays of the run; rows are scaled if means and scales are among them.
+        anew: Whether to read the source even if the state folder has parsed rows.
 
     Returns:
         The rows.
@@ -219,7 +219,7 @@ def load_rows(config: Config, node: Node, setup: Arrays, *, anew: bool = False) 
 
 
 def refuse_other_kind(config: Config, node: Node) -> None:
-    """Refuse a run of the other kind: trials are for nodes that play a client, other runs for nodes with files.
+    """Refuse a run that the node is not for: trials need nodes that play a client, other runs need nodes with files.
 
     Raises:
         InputError: The node is not for this run.
@@ -248,7 +248,7 @@ def refuse_other_kind(config: Config, node: Node) -> None:
 
 
 def source_key(config: Config, node: Node) -> str:
-    """A digest of all that the rows depend on, a file's time and size included, so that a changed one is read again."""
+    """A digest of everything that the rows depend on. It includes a file's time and size, so a changed file is read."""
     settings: dict[str, Any] = {"data": config.data.model_dump(mode="json"), "partition": node.partition}
     if expects_counts(config.to_dict()):
         settings["target"] = "count"
@@ -258,13 +258,13 @@ def source_key(config: Config, node: Node) -> str:
         try:
             found = Path(node.data).expanduser().stat()
             settings |= {"path": node.data, "size": found.st_size, "time": found.st_mtime_ns}
-        except OSError:  # reading it says what is wrong
+        except OSError:  # reading the file will report what is wrong
             settings |= {"path": node.data}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def read_kept(path: Path, key: str) -> Raw | None:
-    """The rows that were parsed before; None if they are of another source, damaged or missing."""
+    """The rows that were parsed before; None if they are missing, damaged or from another source."""
     try:
         arrays = unpack(path.read_bytes(), path)
         if arrays["key"].tobytes().decode() != key:
@@ -294,7 +294,7 @@ def read_trial(config: Config, client: int) -> Raw:
 
 @lru_cache(maxsize=1)
 def _shared_out(config: str) -> tuple[data.Dataset, list[np.ndarray]]:
-    """The dataset of a trial and every client's rows; a node that plays many clients reads it once."""
+    """The dataset of a trial and every client's rows. A node that plays many clients reads the dataset once."""
     found = whole_config(tomllib.loads(config), "what the server sent")
     dataset = load_dataset(found.to_dict())
     return with_label_noise(found, dataset), split_rows(found, dataset)
@@ -331,13 +331,13 @@ def expected_rows(config: Config) -> Expectation:
 
 
 def needs_column_counts(config: Config) -> bool:
-    """Whether nodes are asked first what their columns hold, since categories or fills are not known yet."""
+    """Whether nodes must first count their columns, because categories or fills are not known yet."""
     given = config.data
     return given.name == "nodes" and data.is_open(given.categories, given.missing, given.fill)
 
 
 def scaled(share: Share, setup: Arrays, node: Node) -> Share:
-    """Scale raw rows as the run was set up.
+    """Scale raw rows by the scaling of the run.
 
     Raises:
         InputError: Values are so far from the scale that they do not fit into 32 bits.

@@ -1,7 +1,7 @@
 """A node's part in secure sums: the node sends its summands only with masks.
 
 The state of the session, private keys included, is in the node's state folder, so that a node that is killed in any
-phase goes on. A new session of the run replaces the last one.
+phase can continue. A new session of the run replaces the last one.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope, M
     """Answer one phase of a secure sum.
 
     Args:
-        request: What the server sent.
+        request: The request of the server.
         store: The node's state of the run.
-        compute: Computes the summand from the request that would be its plain one, and the state of the sum.
+        compute: Computes the summand from the corresponding plain request and the state of the sum.
 
     Returns:
         The arrays of the reply.
@@ -48,7 +48,7 @@ def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope, M
     Raises:
         InvalidMessage: The request cannot be read.
         Misuse: The request must not be answered.
-        OutOfRange: The summand does not fit into fixed point.
+        OutOfRange: A number of the summand is too large for fixed point.
     """
     phase, session = value(request.head, "phase", str), value(request.head, "session", str)
     if phase not in PHASES:
@@ -56,7 +56,7 @@ def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope, M
     if not session.isalnum() or len(session) > 64:
         raise InvalidMessage(f"expected a session in letters and digits, got {session!r:.80}")
     session = f"{store.run} {value(request.head, 'of', str)} {value(request.head, 'round', int)} {session}"
-    if phase == "masked":  # before the lock, which the computation takes for itself
+    if phase == "masked":  # before the lock, because the computation takes it too
         member, sealed = read_state(store, session), read_sealed(request.arrays)
         summand = flatten(compute(plain_request(request), member), len(member.publics))
     with store.locked():
@@ -81,14 +81,14 @@ def answer_phase(request: Envelope, store: Store, compute: Callable[[Envelope, M
 
 
 def plain_request(request: Envelope) -> Envelope:
-    """The request that would get the summand as it is."""
+    """The plain request whose reply is the summand."""
     head: Head = {**request.head, "kind": value(request.head, "of", str)}
     setup = {SETUP + name: array for name, array in with_prefix(request.arrays, SETUP).items()}
     return Envelope(head, {**with_prefix(request.arrays, OF), **setup})
 
 
 def open_session(store: Store, session: str) -> Member:
-    """The state of the session, made now unless it was before."""
+    """The state of the session. It is made now if it does not exist."""
     try:
         return read_state(store, session)
     except Misuse:
@@ -113,7 +113,7 @@ def read_state(store: Store, session: str) -> Member:
 
 
 def write_state(store: Store, member: Member) -> None:
-    """Write the state in one step, before anything that depends on it leaves the node."""
+    """Write the state atomically, before the node sends anything that depends on it."""
     store.folder.mkdir(parents=True, exist_ok=True)
     write_bytes(_file(store), to_json(member).encode())
     os.chmod(_file(store), 0o600)

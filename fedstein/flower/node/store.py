@@ -1,10 +1,10 @@
 """A node's private state on its own disk: the site that the server accepted last, and one that is pending.
 
 A node that has trained writes its new site as *pending*. Every request names the receipt of the update that the server
-accepted last. If that is the pending site's receipt, the pending site becomes the committed one; if it is the committed
-site's, that one stays; else the node says that it has neither. So a node's site always agrees with what the server
-accepted, whenever either side is killed. Files are replaced in one step and carry their run, client, round and
-checksum. A file that is damaged or belongs to another run is refused.
+accepted last. If it is the receipt of the pending site, the pending site becomes the committed one. If it is the
+receipt of the committed site, that site stays. Otherwise the node replies that it has neither. So a node's site always
+agrees with what the server accepted, no matter when either side is killed. Files are replaced atomically and contain
+their run, client, round and checksum. A file that is damaged or belongs to another run is refused.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fedstein.flower.messages import digest
 from fedstein.inference.sites.base import Arrays
 
 FORMAT = "fedstein state 1"
-UPDATE = PREFIX + "update/"  # begins the names of an update's arrays in a site that is stored in the wire's form
-NOTHING = ""  # the receipt of a client that was never accepted
+UPDATE = PREFIX + "update/"  # prefix of the update's arrays in a site that is stored as encoded messages
+NOTHING = ""  # the receipt of a client of which the server has accepted no update
 
 
 class OutOfSync(FedsteinError):
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
 
     round: int
     receipt: str
-    asked: str  # digest of what it was computed from
+    asked: str  # digest of the input
     state: Arrays
     update: Arrays
 
@@ -54,27 +54,27 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One request at a time: a request that comes again while the first is still at work waits for it."""
+        """Handle one request at a time: a repeated request waits until the first one is done."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with folder_lock(self.folder, wait=True):
             yield
 
     def sync(self, receipt: str, restored: Kept | None = None, for_good: bool = True) -> Arrays | None:
-        """Bring the state in line with what the server accepted last.
+        """Find the site that the server accepted last. With ``for_good``, it becomes the committed one.
 
-        A pending site that was not accepted stays, in case the same request comes again.
+        A pending site that was not accepted stays, in case the request is repeated.
 
         Args:
-            receipt: The receipt of the update that the server accepted last; empty before the first.
-            restored: The site that came with the request, if the node had lost it.
-            for_good: Whether the server has written down that it accepted the update. If it has not, the site before
-                it is kept too, because a server that is killed now goes on from there.
+            receipt: The receipt of the update that the server accepted last; empty if there is none.
+            restored: The site that the request contains, if the node had lost it.
+            for_good: Whether the server's checkpoint has the accepted update. If it does not, the previous site is kept
+                too, because a server that is killed now continues from it.
 
         Returns:
-            The site of that receipt; None before the first.
+            The site of that receipt; None if the receipt is empty.
 
         Raises:
-            OutOfSync: There is no site of that receipt here.
+            OutOfSync: The node has no site of that receipt.
             InputError: A file is damaged or belongs to another run.
         """
         committed = self.read(self.committed_file)
@@ -96,7 +96,7 @@ class Store:
         return self.read(self.pending_file)
 
     def write_pending(self, kept: Kept) -> None:
-        """Write what was computed last."""
+        """Write the last update."""
         self.write(self.pending_file, kept)
 
     def keep(self, name: str, arrays: Arrays, number: int = 0) -> None:
@@ -110,15 +110,15 @@ class Store:
         self.write(self.folder / f"{name}.safetensors", Kept(number, digest(arrays), "", arrays, {}))
 
     def kept(self, name: str, receipt: str) -> Arrays | None:
-        """The arrays that ``keep`` wrote under this name; None where their digest is another."""
+        """The arrays that ``keep`` wrote under this name; None if their digest is different."""
         found = self.read(self.folder / f"{name}.safetensors")
         return found.state if found and found.receipt == receipt else None
 
     def write(self, path: Path, kept: Kept) -> None:
-        """Write a file in one step, with its run, client, round, receipt and checksum."""
+        """Write a file atomically, with its run, client, round, receipt and checksum."""
         known = {
             id(array) for array in kept.update.values()
-        }  # a site in the wire's form holds the update: once is enough
+        }  # a site that is stored as encoded messages already contains the update
         arrays = {
             **{f"state/{k}": a for k, a in kept.state.items() if not (k.startswith(UPDATE) and id(a) in known)},
             **{f"update/{k}": a for k, a in kept.update.items()},

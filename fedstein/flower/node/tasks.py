@@ -1,8 +1,8 @@
-"""Flower's tasks in a resident node: what ``flower-superexec`` and ``flwr-clientapp`` do, without new processes.
+"""Flower's tasks in a resident node, which does the work of ``flower-superexec`` and ``flwr-clientapp`` itself.
 
 A SuperNode makes a task of every message and hands it out over its Runtime API. ``TaskRunner`` takes the tasks through
-that API, as Flower's own programs do, and has a process of the ``WorkerPool`` compute the answers. It runs Fedstein's
-client app and nothing else: code that travels with a run is neither installed nor imported.
+that API, as Flower's own programs do, and has a process of the ``WorkerPool`` compute the answers. It runs only
+Fedstein's client app. It neither installs nor imports code that comes with a run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from fedstein.flower.records import array_record, from_record, to_record
 from fedstein.flower.waits import Alarm
 
 CLIENT_APP = "fedstein.flower.node.client_app:app"
-ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # the calls that are signed with the secret
+ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # calls that must be signed with the secret
 LOOK_EVERY = 5.0  # seconds between two looks for tasks that were not announced
 HEARTBEAT_EVERY = 10.0  # seconds; a SuperNode gives up a task after 30 s without one
 AFTER_FAILURE = 1.0  # seconds before the next try to reach the SuperNode
 
 
 class OtherApp(FedsteinError):
-    """The run wants another client app than Fedstein's."""
+    """The run names a client app other than Fedstein's."""
 
 
 class TaskRunner:
@@ -55,7 +55,7 @@ class TaskRunner:
             address: The SuperNode's Runtime API.
             secret: The secret without which the SuperNode hands out no tasks.
             pool: The processes that compute.
-            alarm: Says when a message has come.
+            alarm: The alarm that is set when a message has come.
             seconds: The most that one answer may take; a message's own lifetime may be shorter.
         """
         self.address, self.pool, self.alarm, self.seconds = address, pool, alarm, seconds
@@ -74,9 +74,9 @@ class TaskRunner:
             try:
                 request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
                 while (found := self._client.AcquireTask(request)).HasField("task") and found.token:
-                    # In threads: the message of a run that has ended never comes, and other tasks must not wait for it.
+                    # In threads: a task whose run has ended waits for ever, and must not delay the others.
                     threading.Thread(target=self._do, args=(found.token,), name="fedstein-task", daemon=True).start()
-            except Exception as error:  # the node goes on, whatever happened to one task
+            except Exception as error:  # a task that cannot be taken must not end the node
                 log(ERROR, "fedstein: a task could not be taken: %s: %s", type(error).__name__, error)
                 time.sleep(AFTER_FAILURE)
 
@@ -101,7 +101,7 @@ class TaskRunner:
         except Exception as error:  # its run has ended, or the SuperNode is gone
             log(ERROR, "fedstein: a task could not be finished: %s: %s", type(error).__name__, error)
         finally:
-            with suppress(Exception):  # only the reply matters, and its loss has already been raised
+            with suppress(Exception):  # the loss of the reply has already been reported
                 push_task_output(client, context, status, details)
             done.set()
             client.close()
@@ -142,7 +142,8 @@ class TaskRunner:
 def send_heartbeats(client: RuntimeHttpClient, done: threading.Event) -> None:
     """Tell the SuperNode that a task is being worked on, until it is done.
 
-    Flower's own sender ends the process when a task is no longer wanted; a resident node lets its answer be dropped.
+    Flower's own sender ends the process when a task is no longer wanted. A resident node continues, and Flower drops
+    the answer.
     """
     while not done.wait(HEARTBEAT_EVERY):
         with suppress(httpx.HTTPError):

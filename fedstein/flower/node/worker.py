@@ -1,8 +1,8 @@
-"""The process that computes for a resident node, and the node's hold on it.
+"""The process that computes for a resident node, and the class by which the node controls it.
 
 ``Worker`` starts this module as a program and talks to it over a socket. The process keeps JAX, the rows and the
-compiled programs in memory from one request to the next. It is a process of its own so that a model that crashes,
-hangs or takes all memory ends one request with a reason, and not the node.
+compiled programs in memory from one request to the next. It is a separate process, so that a model that crashes, hangs
+or takes all memory ends only one request, with a reason, and not the node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedstein.errors import FedsteinError
 from fedstein.flower.messages import Envelope
 
 PR_SET_PDEATHSIG = 1  # an option of Linux's prctl
-LOOK_EVERY = 0.25  # seconds between two looks at a process that is at work
+LOOK_EVERY = 0.25  # seconds between two checks of a process that computes
 
 
 class WorkerFailed(FedsteinError):
@@ -48,14 +48,14 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def ask(self, request: Envelope, node_config: Mapping[str, Any], seconds: float) -> Envelope:
         """Have the process answer a request.
 
         Args:
-            request: What the server sent.
+            request: The request of the server.
             node_config: The node config of the SuperNode.
             seconds: How long the process may take.
 
@@ -63,7 +63,7 @@ class Worker:
             The reply.
 
         Raises:
-            WorkerFailed: There is no reply; the process has ended then.
+            WorkerFailed: There is no reply. The process has then ended.
         """
         end = time.monotonic() + seconds
         try:
@@ -73,7 +73,7 @@ class Worker:
             reply = self._connection.recv()
         except (EOFError, OSError):
             raise WorkerFailed(f"the process that computed the answer {self._ended()}") from None
-        if isinstance(reply, str):  # a defect, ours or of the user's model
+        if isinstance(reply, str):  # a defect of Fedstein or of the user's model
             raise WorkerFailed(reply)
         return reply
 
@@ -95,7 +95,7 @@ class Worker:
             raise WorkerFailed(f"the computation used {used:.1f} GiB, more than {self.memory:g} GiB, and was stopped")
 
     def _ended(self) -> str:
-        """How the process ended, in words."""
+        """Describe how the process ended."""
         try:
             code = self._process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
@@ -117,10 +117,10 @@ def resident_memory(pid: int) -> int:
 def serve(connection: Connection) -> None:
     """Answer requests until the other side closes the connection.
 
-    The first request decides on threads and precision; ``WorkerPool`` sends no others here.
+    The first request sets threads, precision and device. ``WorkerPool`` sends only requests with the same settings.
 
     Args:
-        connection: Where requests come from, as pairs of envelope and node config.
+        connection: The connection that delivers requests, as pairs of envelope and node config.
     """
     from fedstein.flower.node.client_app import start_computing
     from fedstein.flower.node.handlers import handle

@@ -10,7 +10,7 @@ from typing import Any
 from fedstein.flower.messages import Envelope
 from fedstein.flower.node.worker import Worker, WorkerFailed
 
-MOST = 3  # processes that a node keeps; the one that was used longest ago ends first
+MOST = 3  # processes that a node keeps; the least recently used one ends first
 
 Setting = tuple[str, str, str]
 
@@ -18,8 +18,8 @@ Setting = tuple[str, str, str]
 class WorkerPool:
     """Processes that keep JAX, rows and compiled programs in memory.
 
-    Threads, precision and device are fixed when JAX starts. So runs that differ in them get processes of their own;
-    others share one, and their states are apart by the id of the run.
+    Threads, precision and device are fixed when JAX starts, so runs that differ in them get separate processes. Other
+    runs share a process; the id of the run keeps their states apart.
     """
 
     def __init__(self, memory: float = 0.0, most: int = MOST) -> None:
@@ -30,13 +30,13 @@ class WorkerPool:
         """
         self.memory, self.most = memory, most
         self._workers: OrderedDict[Setting, Worker] = OrderedDict()
-        self._spare: Worker | None = Worker(memory)  # its imports are done before the first request comes
+        self._spare: Worker | None = Worker(memory)  # it imports JAX before the first request comes
 
     def ask(self, request: Envelope, node_config: Mapping[str, Any], seconds: float) -> Envelope:
         """Have a process answer a request; see ``Worker.ask``.
 
         Args:
-            request: What the server sent.
+            request: The request of the server.
             node_config: The node config of the SuperNode.
             seconds: How long it may take.
 
@@ -76,7 +76,8 @@ def setting_of(config: str) -> Setting:
     """Return the settings that a process fixes when JAX starts: threads, precision and device.
 
     Args:
-        config: The server's config as TOML. One that cannot be read gives the defaults; the handler says what is wrong.
+        config: The server's config as TOML. If it cannot be read, the defaults are returned, and the handler says what
+            is wrong.
     """
     try:
         engine = tomllib.loads(config).get("engine", {})

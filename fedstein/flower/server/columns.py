@@ -28,7 +28,7 @@ Counts = dict[str, ColumnCounts]
 
 
 class Found(NamedTuple):
-    """The result of the nodes' counts: keys of ``[data]``, and the number of clients that answered."""
+    """The result of the nodes' counts: keys of ``[data]``, and the number of clients whose number of rows is known."""
 
     keys: dict[str, Any]
     clients: int
@@ -37,17 +37,19 @@ class Found(NamedTuple):
 def find_columns(transport: Transport, config: Config, events: Events, run: str) -> Found:
     """Ask every node what its columns hold, and decide how they are coded.
 
-    The nodes send the names of categories with their counts, the number of missing values, and sums of numbers; no
-    rows. All clients are asked, so that no category is unknown later. With secure sums the server sees only the totals.
+    The nodes send the names of categories with their counts, the number of missing values, and sums of numbers, but no
+    rows. The server asks all clients, so that no category is unknown later. With secure sums the server sees only the
+    totals.
 
     Args:
-        transport: How nodes are reached.
+        transport: The connection to the nodes.
         config: The config, in which categories or fills are still to be found.
         events: The log.
         run: The id of the run.
 
     Returns:
-        The keys of ``[data]`` that were found: ``categories`` (``{}`` where no column has some) and ``fill``.
+        The keys of ``[data]`` that were found: ``categories`` (``{}`` if no column has categories) and, with
+        ``data.missing``, ``fill``; and the number of clients with rows.
 
     Raises:
         FedsteinError: A node did not answer, or columns cannot be coded; the text says why.
@@ -75,7 +77,7 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
         coding=given.coding,
         where="the nodes' files",
     )
-    keys: dict[str, Any] = {"categories": encoding.categories}  # {} if there are none: then it is known
+    keys: dict[str, Any] = {"categories": encoding.categories}  # {} says that no column has categories
     if given.missing is not None:
         keys["fill"] = encoding.fills
     return Found(keys, sum(info.rows > 0 for info in membership.infos))
@@ -84,22 +86,23 @@ def find_columns(transport: Transport, config: Config, events: Events, run: str)
 def secure_counts(
     requests: Requests, config: Config, clients: Sequence[int], known: Mapping[str, Sequence[str]]
 ) -> tuple[Counts, Counts, list[int]]:
-    """The counts over all clients by two secure sums: numbers of every column, then names of those that have some.
+    """Find the counts over all clients by two secure sums: numbers of every column, then the names in text columns.
 
-    A client that drops out is left out, and is not asked for again: two sums that differ by one client would show its
-    own counts.
+    A client that drops out is left out. The first sum is not repeated without it, because two sums that differ by one
+    client would reveal its counts.
 
     Args:
-        requests: How clients are asked.
+        requests: The requests to clients.
         config: The config of the run.
         clients: The clients to ask.
-        known: What ``known_categories`` gives.
+        known: The result of ``known_categories``.
 
     Returns:
         The counts over all rows and over the rows to train on, and the clients that are in the last sum.
 
     Raises:
-        FedsteinError: Too few clients stayed, a column is text here and numbers there, or names cannot be read.
+        FedsteinError: Too few clients stayed, a column has text at some clients and numbers at others, or names cannot
+            be read.
     """
     names, run = list(config.data.features or ()), requests.run
     total, first = secure_total(requests, "columns", 0, clients, {}, first_shapes(len(names)))
@@ -116,19 +119,19 @@ def secure_counts(
 def plain_counts(
     requests: Requests, config: Config, clients: Sequence[int], known: Mapping[str, Sequence[str]]
 ) -> tuple[Counts, Counts]:
-    """The counts over all clients, added up from each client's own.
+    """Ask every client for its counts, and add them up.
 
     Args:
-        requests: How clients are asked.
+        requests: The requests to clients.
         config: The config of the run.
         clients: The clients to ask.
-        known: What ``known_categories`` gives.
+        known: The result of ``known_categories``.
 
     Returns:
         The counts over all rows and over the rows to train on.
 
     Raises:
-        FedsteinError: A client did not answer, or a column is text here and numbers there.
+        FedsteinError: A client did not answer, or a column has text at some clients and numbers at others.
     """
     membership, given = requests.membership, config.data
     found = requests.request("columns", 0, clients, {}, {}, requests.settings.report_timeout, need_one=True)
@@ -143,7 +146,7 @@ def plain_counts(
 
 
 def read_counts(reply: Envelope, features: list[str]) -> tuple[Counts, Counts]:
-    """Read what a node has sent.
+    """Read a node's counts from its reply.
 
     Args:
         reply: The reply to a request for ``"columns"``.
@@ -153,7 +156,7 @@ def read_counts(reply: Envelope, features: list[str]) -> tuple[Counts, Counts]:
         The counts over all rows and over the rows to train on.
 
     Raises:
-        InvalidMessage: It is not what a node sends.
+        InvalidMessage: The reply does not have the required form.
     """
     try:
         every, training = json.loads(value(reply.head, "columns", str))

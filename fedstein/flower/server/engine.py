@@ -1,7 +1,8 @@
 """The engine over a network: the round loop's requests to clients, through ``Requests``.
 
-A reply is checked before the round loop sees it. Its names, shapes and dtypes must be those that the codec writes; then
-it is decoded once to see whether that works and gives finite numbers. A reply that fails is rejected with a reason.
+Every reply is checked before the round loop gets it. Its names, shapes and dtypes must be those that the codec writes.
+It must also be possible to decode it, and the decoded numbers must be finite. A reply that fails is rejected with a
+reason.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class FlowerEngine:
     def __init__(self, requests: Requests, program: ClientProgram, inputs: int, secure: bool = False):
         """
         Args:
-            requests: How messages reach clients.
-            program: What clients compute; the server uses it for the shapes of their replies.
+            requests: The requests to clients.
+            program: The clients' program; the server uses it to find the shapes of their replies.
             inputs: The number of columns of a client's rows.
             secure: Whether evaluations are secure sums.
 
         Raises:
-            InputError: A codec writes arrays that cannot travel, or sums of a metric cannot be secure.
+            InputError: A codec writes arrays that cannot be sent, or the sums of a metric cannot be secure sums.
         """
         self.requests, self.program = requests, program
         self.secure = secure
@@ -68,7 +69,7 @@ class FlowerEngine:
         self._announced: tuple[int, Arrays, list[int]] | None = None
         self._early: tuple[int, str, dict[int, Arrays]] = (0, "", {})  # round, digest of the broadcast, reports
         self._anticipated: Mapping[int, Assignment] = NOBODY
-        self._speculated: dict[int, tuple[Any, Arrays]] = {}  # receipt and update of those that trained early
+        self._speculated: dict[int, tuple[Any, Arrays]] = {}  # receipt and update of each client that trained early
         self._faults: dict[int, dict[str, list[int]]] = {}  # by round
         first = program.first_state
         self._template = {name: first[name] for name in program.method.shared}
@@ -117,14 +118,14 @@ class FlowerEngine:
         check: ClientCheck,
         need_one: bool,
     ) -> Exchange:
-        """Ask for reports and training in one message, of clients that are not drawn yet.
+        """Make the request for reports and training in one message, before the clients are drawn.
 
         Args:
             round_index: The round.
-            broadcast: Its broadcast as it travels.
-            early: What each of the clients trains from.
-            check: What is wrong with a report.
-            need_one: Whether nobody else is asked for a report.
+            broadcast: Its encoded broadcast.
+            early: The input of training for each of these clients.
+            check: Returns what is wrong with a report.
+            need_one: Whether no other client is asked for a report.
 
         Returns:
             The request.
@@ -202,7 +203,7 @@ class FlowerEngine:
     def train_in_secure_sum(
         self, round_index: int, clients: Sequence[int], assignment: Arrays, sites: SiteTable, threshold: int
     ) -> tuple[Arrays, list[int], int] | None:
-        """The noisy sums over clients of a private round, who is in them, and the threshold; None if too few stayed."""
+        """The noisy sums of a private round, the clients in them, and the threshold; None if too few clients stayed."""
         guard = self.program.guard
         assert guard is not None, "only private runs sum releases"
         self.requests.sites = sites
@@ -245,7 +246,7 @@ class FlowerEngine:
             self._joined(number, broadcast, both, given, check),
         )
         for found in (sums, joined):
-            self._count(round_index, found._replace(missing={}))  # who is missing is with the evaluation itself
+            self._count(round_index, found._replace(missing={}))  # the evaluation itself lists the missing clients
         replies = {client: reply.arrays for client, reply in sums.replies.items()}
         replies |= {client: with_prefix(reply.arrays, EVALUATE) for client, reply in joined.replies.items()}
         if both:
@@ -256,14 +257,14 @@ class FlowerEngine:
     def _joined(
         self, number: int, broadcast: Arrays, clients: Sequence[int], given: Arrays, check: ClientCheck
     ) -> Exchange:
-        """Ask for the reports of the next round and for the evaluation of this one in one message.
+        """Make the request for the reports of the next round and the evaluation of this one in one message.
 
         Args:
             number: The next round.
-            broadcast: Its broadcast as it travels.
+            broadcast: Its encoded broadcast.
             clients: Its candidates.
-            given: What is to be evaluated. Where the broadcast holds it as it is, it does not go twice.
-            check: What is wrong with the sums of an evaluation.
+            given: The particles to evaluate. If the broadcast contains them unchanged, they are not sent twice.
+            check: Returns what is wrong with the sums of an evaluation.
 
         Returns:
             The request.
@@ -289,7 +290,7 @@ class FlowerEngine:
     def evaluate_in_secure_sum(
         self, round_index: int, particles: Any, clients: Sequence[int], sites: SiteTable
     ) -> tuple[Sums, list[int]] | None:
-        """The sums over all clients' held-out rows and who is in them; None if each client sends its own."""
+        """The sums over all clients' held-out rows, and the clients in them; None if each client sends its own sums."""
         if not self.secure:
             return None
         self.requests.sites = sites

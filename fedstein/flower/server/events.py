@@ -18,7 +18,7 @@ from fedstein.files import plain
 
 Say = Callable[[str], None]
 ASKING = "asking.json"
-SELDOM = 0.25  # seconds between two writings of asking.json within one request
+SELDOM = 0.25  # seconds between two writes of asking.json within one request
 
 
 class Events:
@@ -28,12 +28,12 @@ class Events:
         self.say = say
         self.path: Path | None = None
         self.early: list[str] = []
-        self.at = 0  # the round that is under way; 0 before the first
-        self._asked: dict[str, Any] = {}  # what asking.json says
+        self.at = 0  # the current round; 0 before the first
+        self._asked: dict[str, Any] = {}  # the content of asking.json
         self._written = -1e9
 
     def open(self, path: Path) -> None:
-        """Write all lines to this file from now on, those of before too."""
+        """Write all lines to this file from now on, and also the earlier ones."""
         self.path = path
         early, self.early = self.early, []
         for line in early:
@@ -44,10 +44,10 @@ class Events:
 
         Args:
             event: What happened, in a word or two.
-            number: The round; by default the one that is under way, 0 before the first.
-            client: The client that it happened to, if there is one.
+            number: The round; by default the current one, 0 before the first.
+            client: The client that the event concerns, if there is one.
             name: The client's or the node's name.
-            more: Whatever else the line says, such as a reason.
+            more: Further entries of the line, such as a reason.
         """
         number = number or self.at
         entry = {"event": event, "round": number, "client": client, "name": name, **more, "time": time.time()}
@@ -57,7 +57,7 @@ class Events:
         self.say(f"fedstein: round {number}: {event}{who}{rest}" if number else f"fedstein: {event}{who}{rest}")
 
     def asking(self, kind: str, number: int, clients: Iterable[int], begin: bool = False) -> None:
-        """Write who is asked now. Only people who watch the run read it, so a failure to write is ignored.
+        """Write which clients are asked now. Only people who watch the run read this, so a failed write is ignored.
 
         Args:
             kind: What they are asked for, such as ``"ask"`` (for a report) or ``"train"``.

@@ -32,15 +32,15 @@ class Form(NamedTuple):
 
 
 def undecodable(wire: Wire, kind: str, round_index: int, form: Form, client: int, arrays: Arrays) -> str:
-    """Find out why the server cannot compute from a reply that has the right form on the wire.
+    """Find out why the server cannot use a reply that has the right form on the wire.
 
     Args:
         wire: The codec of the run.
         kind: ``"report"`` or ``"update"``.
         round_index: The round, from 1.
-        form: What the reply must look like.
+        form: The required form of the reply.
         client: The client that sent the reply.
-        arrays: The reply as it travelled.
+        arrays: The encoded reply.
 
     Returns:
         The reason, or an empty text if there is none.
@@ -48,19 +48,19 @@ def undecodable(wire: Wire, kind: str, round_index: int, form: Form, client: int
     try:
         with np.errstate(all="ignore"):
             encoded = wire.unpack(as_jax_arrays(arrays))
-            if wire.packing != "none":  # else the shapes of what the codec wrote are checked already
+            if wire.packing != "none":  # without packing, the shapes have been checked already
                 check_arrays(encoded, form.encoded, lambda right: "")
             received = wire.decode_unpacked(kind, round_index, client, encoded)
             check_arrays({name: np.asarray(array) for name, array in received.items()}, form.decoded)
     except InvalidMessage as error:
         return str(error)
-    except Exception as error:  # a codec may be a plug-in, and these bytes may be anything
+    except Exception as error:  # a codec may be a plug-in that fails on invalid bytes in any way
         return f"the codec {wire.codecs[kind].name!r} cannot decode its {kind}: {type(error).__name__}: {error!s:.200}"
     return ""
 
 
 def _example(program: ClientProgram, inputs: int) -> Shard:
-    """A small shard such as the model gets, for its shapes."""
+    """A small shard of the form that the model gets, used only for its shapes."""
     labels = np.zeros(8, np.int32 if program.model.task == "classification" else np.float32)
     return program.shard(np.zeros((8, inputs), np.float32), labels)
 
@@ -69,17 +69,17 @@ def report_form(program: ClientProgram, inputs: int) -> Form:
     """Return the required form of a report. It is found by tracing the report function, without running it.
 
     Args:
-        program: What clients compute.
+        program: The clients' program.
         inputs: The number of columns of a client's rows.
 
     Returns:
         The form of a report; an empty one if the scheme asks for none.
 
     Raises:
-        InputError: The codec writes arrays that cannot travel over Flower.
+        InputError: The codec writes arrays that cannot be sent over Flower.
     """
     scheme, method = program.scheme, program.method
-    if scheme.report is None or method.protection is not None:  # in a private run the server works indicators out
+    if scheme.report is None or method.protection is not None:  # in a private run the server computes the indicators
         return Form({}, {}, {})
     broadcast = method.broadcast(program.first_server, scheme.uses)
     key = jax.random.key(0)
@@ -97,14 +97,14 @@ def update_form(program: ClientProgram, inputs: int) -> Form:
     """Return the required form of an update.
 
     Args:
-        program: What clients compute.
+        program: The clients' program.
         inputs: The number of columns of a client's rows.
 
     Returns:
         The form of an update.
 
     Raises:
-        InputError: The codec writes arrays that cannot travel over Flower.
+        InputError: The codec writes arrays that cannot be sent over Flower.
     """
     method = program.method
     if method.protection is not None:
@@ -119,9 +119,9 @@ def update_form(program: ClientProgram, inputs: int) -> Form:
 
 
 def form_of(program: ClientProgram, kind: str, shapes: Mapping[str, Any]) -> Form:
-    """The form of a message whose arrays have these shapes and dtypes before they are encoded.
+    """Find the form of a message whose arrays have these shapes and dtypes before they are encoded.
 
-    Encoded and decoded shapes depend on nothing but these, as the contract of a codec says; so zeros will do.
+    By the contract of a codec, encoded and decoded shapes depend only on these, so arrays of zeros are enough.
     """
     zeros = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
     wire = program.wire

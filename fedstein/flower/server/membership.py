@@ -17,12 +17,12 @@ from fedstein.flower.messages import FORMAT, OK, Envelope, Head, InvalidMessage,
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.transport import DeliveryFailure, Transport
 
-LOOK_EVERY = 0.5  # seconds between two looks at who is connected
-UNKNOWN = -1  # rows of a client in a private run, where their number is not public
-AGAIN = 60.0  # seconds until a node that did not fit is greeted again: its operator may have mended it
+LOOK_EVERY = 0.5  # seconds between two checks of which nodes are connected
+UNKNOWN = -1  # the number of rows of a client in a private run, if it is not public
+AGAIN = 60.0  # seconds until a node that did not fit is greeted again, because its operator may have corrected its file
 AFTER_FAILURE = 5.0  # seconds until a node whose greeting failed is greeted again
-KEYS = ("name", "rows", "plays", "data")  # what a client says of itself
-AFTER_LINK = 0.5  # seconds until a node is greeted again if the link lost the greeting or the reply
+KEYS = ("name", "rows", "plays", "data")  # the entries of a client's answer to a greeting
+AFTER_LINK = 0.5  # seconds until a node is greeted again after the link lost the greeting or the reply
 
 
 class Greeting(NamedTuple):
@@ -34,14 +34,14 @@ class Greeting(NamedTuple):
 
 
 class Membership:
-    """The clients of a run; ``where`` is the node of each client that is connected now."""
+    """The clients of a run. ``where`` maps each client that is connected now to its node."""
 
     def __init__(self, transport: Transport, run: str, config: str, clients: int, events: Events, ttl: float):
         """
         Args:
-            transport: How nodes are reached.
+            transport: The connection to the nodes.
             run: The id of the run.
-            config: The config of the run as TOML; every greeting carries it, so that nodes can see if they fit.
+            config: The config of the run as TOML. Every greeting contains it, so that nodes can check whether they fit.
             clients: How many clients the run has.
             events: The log.
             ttl: Seconds for which the link keeps a greeting.
@@ -58,7 +58,7 @@ class Membership:
         self.infos: list[ClientInfo] = [ClientInfo(k, f"client-{k}", 0) for k in range(clients)]
         self.names: dict[str, int] = {}
         self.checksums: dict[str, str] = {}  # of each client's rows, by name
-        self.settled = False  # whether ids were given out; before that, clients are gathered to be sorted by name
+        self.settled = False  # whether clients have their ids; before that, clients are collected, to be sorted by name
         self.waiting_names: dict[str, tuple[int, Head]] = {}
         self.turned_away: dict[str, str] = {}  # why nodes do not take part, by name
         self.on_join: Callable[[], None] = lambda: None
@@ -67,7 +67,7 @@ class Membership:
         self._looked = -1e9
 
     def refresh(self) -> None:
-        """Greet new nodes, read the answers to greetings, and forget nodes that are gone."""
+        """Greet new nodes, read the answers to greetings, and forget nodes that have disconnected."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY:
             return
@@ -151,7 +151,7 @@ class Membership:
         return next((info.id for info in self.infos if not info.rows), None)
 
     def count_connected(self) -> int:
-        """How many clients are connected, those that wait for an id included."""
+        """How many clients are connected, including those that wait for an id."""
         return len(self.where) + len(self.waiting_names)
 
     def gather(self, seconds: float, all_of_them: bool, enough: int | None = None) -> None:
@@ -163,7 +163,7 @@ class Membership:
             enough: The number of clients after which waiting ends early; by default all of them.
 
         Raises:
-            FedsteinError: Too few clients came in time.
+            FedsteinError: Too few clients connected in time.
         """
         began = time.monotonic()
         while self.count_connected() < (enough or self.size) and time.monotonic() - began < seconds:
@@ -200,7 +200,7 @@ class Membership:
 def lifetime(settings: FlowerEngineSettings) -> float:
     """Seconds for which the link keeps a greeting.
 
-    A node answers its first greeting only when JAX is there and its rows are read, however short reports may be.
+    A node must import JAX and read its rows before it answers its first greeting, so this takes longer than a report.
     """
     return max(settings.report_timeout, settings.start_timeout)
 

@@ -1,8 +1,9 @@
 """The measured speed of messages, and the timeout after which a request is sent again.
 
 On a slow connection a message of some megabytes takes longer than a timeout that was chosen for a fast one. Sending it
-again would delay it further. So the server measures how long exchanges with each client take, and a timeout is at least
-``MARGIN`` times what a message of that size would take at the pace of the slowest of the last exchanges.
+again would delay it further. So the server measures how long exchanges with each client take. A timeout is at least
+``MARGIN`` times the time that a message of that size would take at the speed of the slowest of the last ``LAST``
+exchanges, up to ``LONGEST`` times the timeout of the config.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from fedstein.flower.server.pending import Pending
 
 MARGIN = 3.0
 LAST = 3  # exchanges of a client that count
-SMALLEST = 20_000  # bytes below which an exchange says nothing of the pace, only of its own overhead
-LONGEST = 20.0  # times the given timeout: what a client that slows down on purpose can win at most
+SMALLEST = 20_000  # bytes; the time of a smaller exchange is mostly overhead and does not show the speed
+LONGEST = 20.0  # the longest timeout, as a multiple of the config's: a bound on clients that are slow on purpose
 
 
 class Pace:
@@ -25,19 +26,19 @@ class Pace:
         self._seen: dict[int, deque[float]] = {}
 
     def note(self, clients: Sequence[int], size: int, seconds: float) -> None:
-        """Take in what an exchange took.
+        """Record the duration of an exchange.
 
         Args:
             clients: The clients that the message went to or came from.
             size: Its bytes, in both directions.
-            seconds: What it took, the computation included.
+            seconds: Its duration, including the computation.
         """
         if size >= SMALLEST:
             for client in clients:
                 self._seen.setdefault(client, deque(maxlen=LAST)).append(seconds / size)
 
     def timeout(self, client: int, size: int, given: float) -> float:
-        """The seconds after which a request is sent again or given up.
+        """Return the seconds after which a request is sent again or given up.
 
         Args:
             client: The client.
@@ -52,7 +53,7 @@ class Pace:
 
 
 def waiting_text(waiting: Sequence[Pending], name: Callable[[int], str], now: float) -> str:
-    """Say for whom a request waits, in the words of a log.
+    """Describe for the log which clients a request waits for.
 
     Args:
         waiting: The clients that have not answered.
@@ -60,7 +61,7 @@ def waiting_text(waiting: Sequence[Pending], name: Callable[[int], str], now: fl
         now: The time.
 
     Returns:
-        The clients, at most five of them, with the time since they were asked, or why they were not.
+        The clients, at most five of them, with the time since they were asked, or the reason why they were not.
     """
     found = []
     for entry in waiting[:5]:

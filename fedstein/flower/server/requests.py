@@ -1,9 +1,9 @@
 """Requests to clients over a network: deadlines, repetitions, and checks of what comes back.
 
-A request that gets no reply is sent again (``on_missing = "wait"``) or given up (``"proceed"``). Sent again it asks for
-the same random numbers, so the reply is the same. Every request names the receipt (the digest) of the update that the
-server accepted last from that client. By it a client knows whether its last update was accepted, and keeps or drops its
-new site accordingly; no message has to be sent for that alone.
+A request that gets no reply is sent again (``on_missing = "wait"``) or given up (``"proceed"``). A repeated request
+uses the same random numbers, so the reply is the same. Every request names the receipt (the digest) of the update that
+the server accepted last from that client. From this receipt a client knows whether its last update was accepted, and
+keeps or drops its new site. No separate message is needed for this.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from fedstein.flower.server.pending import Exchange, Outcome, Pending, alike
 from fedstein.flower.server.transport import DeliveryFailure, Transport
 from fedstein.inference.methods.base import Arrays
 
-LOOKS = (0.05, 0.5)  # seconds between two looks for replies, at first and at most; each is work for the link
-MOST_DOUBLINGS = 4  # of a timeout after which a request is sent once more
+LOOKS = (0.05, 0.5)  # seconds between two checks for replies, at first and at most; every check costs the link time
+MOST_DOUBLINGS = 4  # how often the timeout of a repeated request is doubled at most
 FOREVER = 30 * 86400.0
-SAY_AFTER = 30.0  # seconds after which the log says what is waited for; then whenever that time has doubled
+SAY_AFTER = 30.0  # seconds after which the log says for whom the server waits; then again whenever the time has doubled
 BACK_OFF = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a request that failed is sent again
 
 
 class Requests:
-    """Requests to clients. Their nodes may leave, restart and come back meanwhile."""
+    """Requests to clients, whose nodes may disconnect, restart and return at any time."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Requests:
     ):
         """
         Args:
-            transport: How nodes are reached.
+            transport: The connection to the nodes.
             membership: Which node is which client.
             settings: Timeouts, and what to do about clients that do not answer.
             run: The id of the run.
-            config: The config of the run as TOML, which goes with every request.
+            config: The config of the run as TOML. Every request contains it.
             events: The log.
         """
         self.transport, self.membership, self.settings, self.run, self.config = (
@@ -83,7 +83,7 @@ class Requests:
         self.setup_receipt = ""
         self.set_up: set[int] = set()  # clients that were sent the set-up arrays
         self.receipts: dict[int, tuple[int, str]] = {}
-        self.sites: Mapping[int, Mapping[str, Any]] = {}  # what a client that lost its site can get back
+        self.sites: Mapping[int, Mapping[str, Any]] = {}  # for clients that have lost their sites
         self.restorable = False
 
     @property
@@ -92,24 +92,24 @@ class Requests:
         return self.settings.on_missing == "wait"
 
     def use_setup(self, arrays: Arrays, known: bool) -> None:
-        """Set the arrays that every client needs once, and keeps.
+        """Set the arrays that every client gets once and then keeps.
 
         Args:
             arrays: The arrays, by name.
-            known: Whether clients got them before, in the part of the run before a resume.
+            known: Whether clients got them already, before the run was resumed.
         """
         self.setup, self.setup_receipt = arrays, digest(arrays)
         self.set_up = set(range(self.membership.size)) if known else set()
 
     def request(self, *args: Any, **kwargs: Any) -> Outcome:
-        """Send one request to several clients, collect their replies, and send it again if none came.
+        """Send one request to several clients, and collect their replies. Repeat it as ``engine.on_missing`` says.
 
         Args:
-            args: What ``Exchange`` takes.
-            kwargs: What ``Exchange`` takes by name.
+            args: The arguments of ``Exchange``.
+            kwargs: The keyword arguments of ``Exchange``.
 
         Returns:
-            Every client's reply, or why there is none.
+            Every client's reply, or the reason why there is none.
 
         Raises:
             FedsteinError: No client answered for ``engine.patience`` seconds.
@@ -120,10 +120,10 @@ class Requests:
         """Send several requests at once, each to its own clients, as ``request`` sends one.
 
         Args:
-            parts: The requests. To people who watch they appear as the first of them.
+            parts: The requests. ``asking.json`` shows all their clients under the kind of the first request.
 
         Returns:
-            For each request every client's reply, or why there is none.
+            For each request every client's reply, or the reason why there is none.
 
         Raises:
             FedsteinError: No client answered for ``engine.patience`` seconds.
@@ -161,12 +161,12 @@ class Requests:
         return [part.outcome for part in parts]
 
     def summands(self, kind: str, clients: Sequence[int], arrays: Arrays, expected: Shapes) -> dict[int, Arrays]:
-        """Ask for what is summed over clients before round 1; nothing but the sum is used.
+        """Ask clients for summands before round 1. The server uses only their sum.
 
         Args:
             kind: ``"scale"`` or ``"sums"``.
             clients: The clients to ask.
-            arrays: What goes to each of them.
+            arrays: The arrays that each of them gets.
             expected: The names, shapes and dtypes of a reply.
 
         Returns:
@@ -199,7 +199,7 @@ class Requests:
         return True
 
     def _enough(self, part: Exchange, seconds: float) -> bool:
-        """Whether the round goes on without those that have not answered for so many seconds."""
+        """Whether the round goes on without the clients that have not answered after this many seconds."""
         if self.waits or (part.need_one and not part.outcome.replies):
             return False
         limit = max(self.pace.timeout(client, part.size, part.timeout) for client in part.waiting)
@@ -211,11 +211,11 @@ class Requests:
             return False
         longer = self.pace.timeout(entry.client, part.size, part.timeout) * 2 ** min(
             max(entry.taken - 1, 0), MOST_DOUBLINGS
-        )  # a node at work only gets slower by it
+        )  # repeating a request often would only slow down a node that is computing
         return entry.node != node or (self.waits and now - entry.sent > longer)
 
     def _send_due(self, part: Exchange) -> None:
-        """Send a request to those that were not asked yet, and again to those that have taken too long."""
+        """Send a request to the clients that were not asked yet, and again to those that have taken too long."""
         now = time.monotonic()
         due = [entry for entry in part.waiting.values() if self._due(entry, now, part)]
         for entry in due:
@@ -269,7 +269,7 @@ class Requests:
                 self._retry(entry, "the link did not take the message")
 
     def _lifetime(self, timeout: float) -> float:
-        """The seconds for which the link keeps a request and its reply: as long as the server may still take it."""
+        """The seconds for which the link keeps a request and its reply: as long as the server may use the reply."""
         return max(timeout, self.settings.patience or FOREVER) if self.waits else timeout
 
     def _retry(self, entry: Pending, reason: str) -> None:
@@ -277,14 +277,14 @@ class Requests:
         entry.reason, entry.node, entry.not_before = reason, None, time.monotonic() + pause
 
     def _collect(self, parts: Sequence[Exchange]) -> bool:
-        """Take in the replies that have come; returns whether there were any."""
+        """Handle the replies that have come, and return whether there were any."""
         tickets = {ticket: (part, e) for part in parts for e in part.waiting.values() for ticket in e.tickets}
         replies = self.transport.collect(list(tickets)) if tickets else {}
         for ticket, reply in replies.items():
             part, entry = tickets[ticket]
             request = entry.tickets.pop(ticket)
             if entry.client not in part.waiting:
-                continue  # an earlier reply of this look was taken
+                continue  # another reply to this request has been used already
             if isinstance(reply, DeliveryFailure) and reply.lost:
                 self._lost(part, entry, reply.reason, by_link=reply.link)
                 continue
@@ -307,9 +307,9 @@ class Requests:
         return bool(replies)
 
     def _lost(self, part: Exchange, entry: Pending, reason: str, by_link: bool = False) -> None:
-        """A reply that will not come: ask again, or count the client as missing.
+        """Handle a reply that will not come: ask again, or count the client as missing.
 
-        Where the link lost the message the client is asked again in any case, because it may well be there.
+        If the link lost the message, the client is asked again in any case, because it may be connected.
         """
         self._log_failure(part.number, entry, "failed", reason)
         if self.waits or by_link:
@@ -319,7 +319,7 @@ class Requests:
             del part.waiting[entry.client]
 
     def _send_again(self, part: Exchange, entry: Pending, reply: Envelope) -> None:
-        """Send a node what it says it lacks. Why a node cannot take part goes to the log."""
+        """Prepare to send the arrays that a node says it lacks. If it cannot take part, write the reason to the log."""
         status, reason = reply.head["status"], str(reply.head.get("reason", ""))[:500]
         if status == NEEDS_SETUP and self.setup and not entry.setup:
             entry.setup = True
@@ -331,7 +331,7 @@ class Requests:
         else:
             if status == OUT_OF_SYNC:
                 reason += "; the server does not have this client's site to give back: restore its state-dir"
-            if part.kind == SECURE and status == REFUSED:  # for good: a sum goes on without it, or says that it cannot
+            if part.kind == SECURE and status == REFUSED:  # final: the sum goes on without it or fails
                 self._log_failure(part.number, entry, "failed", f"{status}: {reason}")
                 part.outcome.missing[entry.client] = reason
                 del part.waiting[entry.client]

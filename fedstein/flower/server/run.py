@@ -1,4 +1,4 @@
-"""A run over nodes: wait for them, set them up, then play the same rounds into the same run folder as in process."""
+"""A run over nodes: wait for them, set them up, then run the same rounds as in process, with the same run folder."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ OnRound = Callable[[Mapping[str, Any]], None]
 def run_over(
     transport: Transport, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound
 ) -> dict[str, Any]:
-    """Start a run over nodes, or go on with the unfinished one in ``out``.
+    """Start a run over nodes, or continue the unfinished run in ``out``.
 
     Args:
-        transport: How nodes are reached.
+        transport: The connection to the nodes.
         raw: The nested config.
         out: The run folder.
         events: The log.
-        on_round: Is called with the record of each round.
+        on_round: A function that is called with the record of each round.
 
     Returns:
         The summary of the run.
 
     Raises:
-        FedsteinError: The run cannot start or go on; the text says why.
+        FedsteinError: The run cannot start or continue; the text says why.
     """
     raw = {**raw, "engine": {**raw.get("engine", {}), "kind": "flower"}}
     if (out / "config.toml").exists():
@@ -83,20 +83,20 @@ def run_over(
 def continue_run(
     transport: Transport, raw: Mapping[str, Any], out: Path, events: Events, on_round: OnRound
 ) -> dict[str, Any]:
-    """Go on with the unfinished run in ``out``, with the config of its folder.
+    """Continue the unfinished run in ``out``, with the config of its folder.
 
     Args:
-        transport: How nodes are reached.
-        raw: The nested config. Only its settings of how long to wait for clients are used.
+        transport: The connection to the nodes.
+        raw: The nested config. Only the settings of how long to wait for clients are used.
         out: The run folder.
         events: The log.
-        on_round: Is called with the record of each round.
+        on_round: A function that is called with the record of each round.
 
     Returns:
         The summary of the run.
 
     Raises:
-        FedsteinError: The folder holds no such run, or the run cannot go on; the text says why.
+        FedsteinError: The folder has no such run, or the run cannot continue; the text says why.
     """
     folder, config = runner.open_run(out)
     if config.engine.kind != "flower":
@@ -152,23 +152,23 @@ def prepare_over(
     basis: Rotation | None = None,
     there: int | None = None,
 ) -> tuple[PreparedRun, Membership]:
-    """Wait for the nodes, set them up, and build what the rounds need.
+    """Wait for the nodes, set them up, and prepare the rounds.
 
     Args:
-        transport: How nodes are reached.
+        transport: The connection to the nodes.
         config: The config of the run.
-        dataset: What the server knows of the data. In a run that goes on it is scaled already.
+        dataset: What the server knows about the data. In a resumed run, its test rows are already scaled.
         events: The log.
         run: The id of the run.
-        memory: What the engine of the run knew before a resume; None for a new run.
-        basis: The basis of the inputs, in a run that goes on and has one.
-        there: How many clients were there when the nodes were asked before; for others the start need not wait again.
+        memory: The state of the engine before the resume; None for a new run.
+        basis: The basis of the inputs, if a resumed run has one.
+        there: How many clients had joined when the columns were counted. The start does not wait again for more.
 
     Returns:
         The run, ready to start, and its clients.
 
     Raises:
-        FedsteinError: Too few nodes came, or the config does not work over nodes.
+        FedsteinError: Too few nodes connected, or the config does not work over nodes.
     """
     if METHODS.find(config.algorithm.kind).pooled:
         raise InputError(
@@ -214,9 +214,9 @@ def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset)
     """Find mean and scale of every column from sums over the clients' training rows.
 
     Args:
-        requests: How clients are asked.
+        requests: The requests to clients.
         config: The config of the run.
-        dataset: What the server knows of the data: the columns and the task.
+        dataset: What the server knows about the data: the columns and the task.
 
     Returns:
         Mean and scale of each column, and of the target in a regression.
@@ -235,7 +235,7 @@ def federated_scaling(requests: Requests, config: Config, dataset: data.Dataset)
         after = requests.summands("scale", list(before), mean_from(total), second)
         if len(after) == len(before):
             return scale_from(total, add(after.values()))
-        present = list(after)  # both passes must be over the same rows
+        present = list(after)  # both passes must be over the same rows, so both are repeated
 
 
 def sums_about_means(total: Arrays, again: Arrays) -> Arrays:
@@ -260,12 +260,12 @@ def scaling_arrays(dataset: data.Dataset) -> Arrays:
 def federated_basis(requests: Requests, config: Config, model: Model, inputs: int) -> Rotation:
     """Find the basis of the inputs: the eigenvectors of the clients' summed second moments.
 
-    The server uses nothing but the sums.
+    The server uses only the sums.
 
     Args:
-        requests: How clients are asked.
+        requests: The requests to clients.
         config: The config of the run.
-        model: The model, whose preparation of rows decides how wide the moments are.
+        model: The model. Its preparation of rows decides the size of the matrix of moments.
         inputs: The number of columns of a client's rows.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Secure sums over nodes: four requests to the clients, after which the server has the sum and nothing else of them."""
+"""Secure sums over nodes: four requests to the clients, after which the server knows only the sum."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def secure_total(
     shapes: Shapes,
     least: Callable[[int], int] = least_threshold,
 ) -> tuple[Arrays, list[int]]:
-    """Sum over clients what a plain request of this kind would get from each of them.
+    """Sum the replies that a plain request of this kind would get from the clients.
 
     Args:
-        requests: How clients are asked.
+        requests: The requests to clients.
         kind: The plain request: ``"scale"``, ``"sums"``, ``"evaluate"`` or ``"train"``.
         number: The round, 0 before round 1.
         clients: The clients to ask.
-        arrays: What a plain request would send to each of them.
+        arrays: The arrays that a plain request would send to each of them.
         shapes: The names, shapes and dtypes of a plain reply.
         least: The number of clients that have begun -> the threshold.
 
@@ -49,7 +49,7 @@ def secure_total(
 
     Raises:
         TooFew: Fewer clients than the threshold stayed; nothing was revealed.
-        FedsteinError: No client answered, or the shares of somebody do not fit.
+        FedsteinError: No client answered, or the shares of a client do not fit.
     """
     began, session = time.monotonic(), uuid.uuid4().hex
     bytes_up = bytes_down = 0

@@ -13,14 +13,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedstein.errors import FedsteinError, InputError
 
-LAST_WORDS = 1.0  # seconds to let Flower send the last lines of the log, because it does not wait for them
+LAST_WORDS = 1.0  # seconds in which Flower can send the last lines of the log, because it does not wait for them
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Play one run in the folder that ``out`` names; an unfinished run in it is continued."""
+    """Run one run in the folder that ``out`` names, or continue the unfinished run in it."""
     from fedstein.console import progress_lines
     from fedstein.flower.server.events import Events
     from fedstein.flower.server.run import run_over

@@ -2,9 +2,9 @@
 
 A Flower strategy has two halves: ``configure_train`` returns messages, and ``aggregate_train`` gets the replies. A
 round of Fedstein is one function, the same on every engine. So the round runs in a thread of its own. It asks for
-reports through the grid. Its request to train is what ``configure_train`` returns, and the reply that
-``aggregate_train`` gets is passed on to the thread. If the round has to ask again (a node died, or lost its site), it
-does so through the grid.
+reports through the grid. ``configure_train`` returns the round's request to train, and ``aggregate_train`` passes the
+reply on to the thread. If the round has to repeat a request (a node died, or lost its site), it does so through the
+grid.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from fedstein.runs.federate import PreparedRun, facts_of, load_dataset
 from fedstein.runs.jax_setup import start_jax
 
 Played = tuple[RunState, RoundRecord]  # a round: the state after it and its record
-HANDED = "handed out: "  # how the tickets of messages begin that Flower sends for us
+HANDED = "handed out: "  # prefix of the tickets of messages that Flower's loop sends
 
 
 class StrategyTransport(GridTransport):
-    """A transport for a strategy: the first request to train of each round is left to Flower's loop to send."""
+    """A transport for a strategy: Flower's loop sends the first request to train of each round."""
 
     def __init__(self, grid: Grid, events: Events):
         super().__init__(grid, events)
         self.out: queue.Queue[Message] = queue.Queue()
         self.ticket = ""
         self.given: dict[str, Envelope | DeliveryFailure] = {}
-        self.free = False  # whether the message of this round is still to be handed out
+        self.free = False  # whether Flower's loop can still send a message of this round
 
     def send(self, envelopes: Sequence[tuple[int, Head]], arrays: Arrays, ttl: float) -> list[str]:
         if not self.free or envelopes[0][1]["kind"] != "train":
@@ -67,7 +67,7 @@ class StrategyTransport(GridTransport):
         return [self.ticket]
 
     def take_replies(self, replies: Sequence[Message]) -> None:
-        """Take the replies that Flower's loop got to the message; none if it timed out."""
+        """Take the replies that Flower's loop got to its message; there are none if it timed out."""
         self.given[self.ticket] = (
             read_reply(replies[0]) if replies else DeliveryFailure("no reply in the time that Flower was given", True)
         )
@@ -95,7 +95,7 @@ class FedStein(Strategy):
     ):
         """
         Args:
-            config: What ``fedstein run`` takes: a nested mapping, or the path of a TOML file.
+            config: The config, as for ``fedstein run``: a nested mapping, or the path of a TOML file.
             selection: Short for ``selection.kind``.
             settings: Further settings as text, ``"section.key=value"``.
 
@@ -127,19 +127,19 @@ class FedStein(Strategy):
         return particle_record(program.method.posterior(program.first_server))
 
     def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
-        """Flower's loop, over a grid that does not raise while the link is away: the round is asked again then."""
+        """Run Flower's loop over a grid that does not raise while the link is away; the request is then repeated."""
         return super().start(RetryingGrid(grid, self.events), *args, **kwargs)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask for reports if the scheme wants them, draw a client, and return the request to train for it.
+        """Ask for reports if the scheme needs them, draw a client, and return the request to train for it.
 
         Args:
             server_round: The round, from 1.
             arrays: The particles.
             config: Not used.
-            grid: How nodes are reached.
+            grid: Flower's grid, which reaches the nodes.
 
         Returns:
             One message.
@@ -159,7 +159,7 @@ class FedStein(Strategy):
             try:
                 return [transport.out.get(timeout=0.05)]
             except queue.Empty:
-                if self._round.done():  # it failed before a client was asked to train
+                if self._round.done():  # the round failed before a client was asked to train
                     self._round.result()
 
     def aggregate_train(
@@ -167,18 +167,18 @@ class FedStein(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the reply and apply it.
 
-        If there is none the client is asked again. If it is wrong, that is logged with the client's name, and the next
+        If there is no reply, the client is asked again. If the reply is wrong, the log names the client, and the next
         client of the draw trains.
 
         Args:
             server_round: The round, from 1.
-            replies: What Flower's loop got to the message of ``configure_train``.
+            replies: The replies to the message of ``configure_train``.
 
         Returns:
             The particles after the round, and its metrics.
 
         Raises:
-            InputError: There was no ``configure_train`` before.
+            InputError: ``configure_train`` was not called before.
             FedsteinError: The round failed.
         """
         if self._round is None or self._post is None or self.prepared is None:
@@ -198,7 +198,7 @@ class FedStein(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send nothing: a round evaluates where ``evaluate.where`` says, and its record has the metrics."""
+        """Send nothing: the round itself evaluates, as ``evaluate.where`` says, and its record has the metrics."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -218,7 +218,7 @@ class FedStein(Strategy):
         """The particles in the model's own coordinates, N x d.
 
         Raises:
-            InputError: No round has been played.
+            InputError: No round has been run.
         """
         if self.prepared is None or self.state is None:
             raise InputError("there is no posterior before the first round; call start first")
@@ -228,13 +228,13 @@ class FedStein(Strategy):
         """Predict raw rows.
 
         Args:
-            x: Rows x features, on the scale of the data as it was given.
+            x: Rows x features, on the original scale of the data.
 
         Returns:
             Rows x classes probabilities; in a regression rows x 2, mean and sd in the target's own units.
 
         Raises:
-            InputError: No round has been played.
+            InputError: No round has been run.
         """
         if self.prepared is None or self.state is None:
             raise InputError("there is no posterior before the first round; call start first")
@@ -251,10 +251,10 @@ def in_a_thread(function: Callable[[], Played]) -> Future[Played]:
     """Call a function in a thread of its own.
 
     Args:
-        function: The function. Its thread does not keep the process from ending.
+        function: The function. The process can end while its thread runs.
 
     Returns:
-        What the function returns or raises.
+        A future with the result or the exception of the function.
     """
     future: Future[Played] = Future()
 
@@ -269,7 +269,7 @@ def in_a_thread(function: Callable[[], Played]) -> Future[Played]:
 
 
 def particle_record(particles: Any) -> ArrayRecord:
-    """Particles as Flower's own users read arrays: NumPy's format."""
+    """Convert particles to Flower's arrays, in NumPy's format."""
     return ArrayRecord({"particles": Array(np.asarray(particles))})
 
 
@@ -278,7 +278,7 @@ def with_particles(state: RunState, arrays: ArrayRecord) -> RunState:
 
     Args:
         state: The state after the last round.
-        arrays: What Flower passes.
+        arrays: The arrays that Flower passes.
 
     Returns:
         The state with these particles.

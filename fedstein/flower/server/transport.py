@@ -1,10 +1,11 @@
 """Sending messages to nodes and collecting what comes back, over Flower's Grid.
 
 Every call to Flower's Grid goes through ``RetryingGrid``. The link (Flower's SuperLink) may die at any point of an
-exchange. Flower waits by itself for a link that refuses connections, but it raises in other cases, for example where
-the link has taken a message and died before it acknowledged the message's objects. ``RetryingGrid`` turns all of these
-into one condition, "the link is away", which its callers see as "nothing yet": no message was taken, no reply has
-come, the nodes are those of the last look. The server then asks again, and within ``engine.patience`` nothing ends.
+exchange. Flower waits by itself for a link that refuses connections, but it raises in other cases, for example if the
+link dies after it has taken a message and before it acknowledges the message's objects. ``RetryingGrid`` turns all of
+these into one condition, "the link is away", which its callers see as "nothing yet": no message was taken, no reply has
+come, and the nodes are those that were connected before. The server then asks again, and the run ends only after
+``engine.patience``.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from fedstein.flower.server.events import Events
 from fedstein.inference.sites.base import Arrays
 
 TYPES = {"train": MessageType.TRAIN, "evaluate": MessageType.EVALUATE}  # everything else is a query
-PUSH_AGAIN = (0.2, 1.0, 3.0)  # seconds before the same messages are handed to the link once more
-LINK_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between two looks for replies while the link is away
-# Errors in place of a reply that say: the link has lost the message or the reply, the client itself may be well.
+PUSH_AGAIN = (0.2, 1.0, 3.0)  # seconds before the same messages are given to the link again
+LINK_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between two checks for replies while the link is away
+# Errors in place of a reply if the link has lost the message or the reply; the client may have no fault.
 LOST_BY_LINK = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 # HTTP codes below 500 that ask for patience: request timeout, too early, too many requests.
 BUSY_CODES = (408, 425, 429)
@@ -50,7 +51,7 @@ def link_is_away(error: Exception) -> bool:
     example.
 
     Args:
-        error: What Flower raised.
+        error: The exception that Flower raised.
 
     Returns:
         True if waiting may help.
@@ -68,7 +69,7 @@ def link_is_away(error: Exception) -> bool:
             httpx.DecodingError,  # a compressed response that was cut
             ConnectionError,
             TimeoutError,
-            ObjectPushError,  # the link knows the push no more, or stored the object and could not say so
+            ObjectPushError,  # the link has forgotten the push, or its acknowledgement was lost
             ObjectPullError,
             ObjectUnavailableError,
             UnexpectedObjectContentError,
@@ -77,7 +78,7 @@ def link_is_away(error: Exception) -> bool:
 
 
 class RetryingGrid(Grid):
-    """A Flower Grid that stands in for another one and does not raise while the link is away."""
+    """A Flower Grid that wraps another one and does not raise while the link is away."""
 
     def __init__(self, grid: Grid, events: Events | None = None):
         self.grid, self.events = grid, events
@@ -86,28 +87,29 @@ class RetryingGrid(Grid):
 
     @property
     def pause(self) -> float:
-        """Seconds that a caller should leave the link alone: 0 while it answers."""
+        """Seconds that a caller should wait before the next call; 0 while the link answers."""
         failures = max(self._failures.values(), default=0)
         return LINK_PAUSES[min(failures, len(LINK_PAUSES)) - 1] if failures else 0.0
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are connected; while the link is away, those that were when it was last asked."""
+        """The nodes that are connected; while the link is away, those that were connected before."""
         with suppress(LinkAway):
             self._nodes = self._try("list nodes", lambda: list(self.grid.get_node_ids()))
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Give messages to the link; the same ones a few times, if the link is away.
+        """Give messages to the link. If the link is away, try again a few times with the same messages.
 
-        The link knows a message by its content. So it stores and delivers it once, and takes those of its objects that
-        are still missing. A message that stayed incomplete would keep its node waiting for the objects until the link
-        drops it after three minutes.
+        The link identifies a message by its content. So it stores and delivers the message once, and takes only the
+        objects that are still missing. A message that stayed incomplete would keep its node waiting for the objects
+        until the link drops it after three minutes.
 
         Args:
             messages: The messages.
 
         Returns:
-            The id of each message; an empty one if the link did not take it, and a new message must be made.
+            The id of each message. It is empty if the link did not take the message; the caller must then make a new
+            one.
         """
         given = list(messages)
         for seconds in (*PUSH_AGAIN, None):
@@ -121,8 +123,8 @@ class RetryingGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Get the replies that have come.
 
-        The link forgets replies when it hands them over. Those that were on their way when it died are lost. Asked for
-        them again, the link answers with an error that says so (``LOST_BY_LINK``).
+        The link forgets replies when it hands them over. Replies that were in transit when it died are lost. If they
+        are asked for again, the link answers with an error that says so (``LOST_BY_LINK``).
 
         Args:
             message_ids: The ids of the messages whose replies are wanted.
@@ -167,7 +169,7 @@ class RetryingGrid(Grid):
         return self.grid.get_nodes()
 
     def _try(self, what: str, call: Callable[[], Found]) -> Found:
-        """One call to Flower; ``LinkAway`` in place of what the absence of the link makes Flower raise."""
+        """Make one call to Flower. Raise ``LinkAway`` in place of Flower's exceptions about a link that is away."""
         try:
             found = call()
         except Exception as error:
@@ -191,12 +193,12 @@ class DeliveryFailure(NamedTuple):
     """The reason why there is no readable reply: it was lost, or it is malformed."""
 
     reason: str
-    lost: bool  # the node was not there or failed; else it sent something that cannot be read
-    link: bool = False  # the link lost the message or the reply; nothing is known to be wrong with the node
+    lost: bool  # True if the node was not connected or failed; False if it sent something that cannot be read
+    link: bool = False  # whether the link lost the message or the reply; the node may have no fault
 
 
 class Transport(Protocol):
-    """How the server reaches nodes."""
+    """The server's connection to nodes."""
 
     def nodes(self) -> list[int]:
         """The nodes that are connected."""
@@ -220,16 +222,16 @@ class Transport(Protocol):
         ...
 
     def collect(self, tickets: Iterable[str]) -> dict[str, Envelope | DeliveryFailure]:
-        """The replies that have come, by ticket; each is handed out once."""
+        """The replies that have come, by ticket. Each reply is returned only once."""
         ...
 
     def wait(self, seconds: float) -> None:
-        """Wait between two looks for replies."""
+        """Wait between two checks for replies."""
         ...
 
 
 class GridTransport:
-    """The transport over a Flower Grid, whose link may come and go."""
+    """The transport over a Flower Grid, whose link may be away at times."""
 
     def __init__(self, grid: Grid, events: Events | None = None):
         self.grid = grid if isinstance(grid, RetryingGrid) else RetryingGrid(grid, events)
@@ -270,7 +272,7 @@ def read_reply(message: Message) -> Envelope | DeliveryFailure:
         message: The reply.
 
     Returns:
-        Head and arrays, or why there are none.
+        Head and arrays, or the reason why there are none.
     """
     if message.has_error():
         code = message.error.code

@@ -65,7 +65,7 @@ def dsgld(model: Model, site: Site, settings: ChainSettings) -> Method:
     def row_gradients(rows: int) -> dict[str, int]:
         return {"train": settings.local_steps * min(rows, settings.batch_size) * settings.chains, "site": 0}
 
-    settings.client_count  # noqa: B018 - refused here, before anything is computed, where it is not known
+    settings.client_count  # noqa: B018 - if it is not known, this refuses the run before anything is computed
     return Method(
         name=settings.kind,
         spec=TargetSpec(model, site, settings.temperature, KERNELS["rbf"]),

@@ -76,7 +76,7 @@ def fedep(model: Model, site: Site, settings: FedepSettings) -> Method:
 
 
 def refuse_unused(settings: FedepSettings) -> None:
-    """Refuse keys of variational inference where Laplace fits are chosen.
+    """Refuse keys of variational inference if Laplace fits are chosen.
 
     Raises:
         InputError: Such a key has another value than its default.

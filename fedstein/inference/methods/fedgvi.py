@@ -8,8 +8,8 @@ and S of the cavity, means m and M, and v = alpha S^2 + (1 - alpha) s^2,
 
     D_alpha = sum [ log(S / s) + log(S^2 / v) / (2 (alpha - 1)) + alpha (m - M)^2 / (2 v) ].
 
-For alpha > 1 it is infinite where v <= 0, that is where q is much wider than the cavity; v is kept above S^2 / 100.
-The robust loss is one of probabilities, so regression is refused.
+For alpha > 1 it is infinite if v <= 0, that is if q is much wider than the cavity; v is kept above S^2 / 100. The
+robust loss is one of probabilities, so regression is refused.
 
 Reference: Mildner, Hamelijnck, Giampouras and Damoulas, "Federated Generalised Variational Inference", ICML 2025.
 """
@@ -92,7 +92,7 @@ def robust_score(model: Model, settings: FedgviSettings, given: Training) -> Sco
 
 
 def renyi_to(cavity: Anchor, alpha: float) -> Regular:
-    """D_alpha(q || cavity); KL at alpha = 1 and where the cavity is no density."""
+    """D_alpha(q || cavity); KL at alpha = 1, and if the cavity is not a density."""
     if alpha == 1:
         return kl_to(cavity)
     proper = cavity.precision > 0

@@ -22,7 +22,8 @@ that is not explained by the noise (James and Stein 1961). The point takes a dam
 
     theta <- theta + rho (w m + grad log p0) / (Lambda + prior curvature).
 
-Where noise is all there is, w is zero and the prior pulls the network to its mode, whose predictions are uninformative.
+If the gradient is all noise, w is zero and the prior pulls the network to its mode, whose predictions are
+uninformative.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def newton_step(
 
 @partial(jax.jit, static_argnums=0)
 def _prior(model: Model, theta: Array) -> tuple[Array, Array]:
-    """The score of p0, and the row sums of minus its Hessian: the diagonal where parameters are independent."""
+    """The score of p0, and the row sums of minus its Hessian: the diagonal if parameters are independent."""
 
     def score(at: Array) -> Array:
         return join(model.prior_score(model.split(at)))

@@ -55,7 +55,7 @@ class RobustSettings(Settings):
 
 
 def positive(matrix: np.ndarray) -> np.ndarray:
-    """The symmetric positive semi-definite matrix nearest to a matrix, which is itself where it is one already."""
+    """The symmetric positive semi-definite matrix nearest to a matrix; the matrix itself if it is one already."""
     symmetric = 0.5 * (matrix + matrix.T)
     ridge = 1e-6 * max(float(np.abs(np.diag(symmetric)).max(initial=0.0)), 1e-300)
     try:

@@ -22,7 +22,7 @@ class Cavity(NamedTuple):
 
     score: Callable[[Blocks], Blocks] | None  # None if the linear part is all there is
     mixtures: tuple[Mixture, ...] = ()
-    linear: float | None = None  # c, where the score of the prior is c * theta; training then needs no array for it
+    linear: float | None = None  # c, if the score of the prior is c * theta; training then needs no array for it
 
 
 class SiteSums(NamedTuple):

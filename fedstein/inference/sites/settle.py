@@ -56,7 +56,7 @@ class Settled(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """theta = mean + z forth; a d x d matrix, or a row of d factors where it is diagonal."""
+    """theta = mean + z forth; a d x d matrix, or a row of d factors if it is diagonal."""
 
     mean: Array
     forth: Array

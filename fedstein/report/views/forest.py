@@ -21,7 +21,7 @@ GAUSSIAN = (
 
 
 def forest(run: FollowedRun) -> dict[str, Any]:
-    """Mean and central 90% interval of each parameter; where there are many, of those furthest from zero.
+    """Mean and central 90% interval of each parameter; if there are many, of those furthest from zero.
 
     Args:
         run: A finished run.
@@ -77,7 +77,7 @@ def _federated(posterior: Posterior) -> tuple[Any, Any, Any, str, list[str]]:
 
 
 def _pooled(run: FollowedRun, d: int) -> dict[str, Any] | None:
-    """NUTS on the pooled rows, where ``fedstein reference`` has left its draws."""
+    """The draws of NUTS on the pooled rows, if ``fedstein reference`` has stored them."""
     path = run.path / "reference.safetensors"
     if not path.is_file() or run.files["reference.json"].value is None:
         return None

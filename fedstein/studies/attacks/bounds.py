@@ -7,10 +7,10 @@ follow from rates that were counted (Clopper and Pearson's intervals, both of wh
     (epsilon, delta):  TPR <= exp(epsilon) FPR + delta     =>  epsilon >= log((TPR_low - delta) / FPR_high),
     mu-GDP:            TPR <= Phi(Phi^-1(FPR) + mu)        =>  mu >= Phi^-1(TPR_low) - Phi^-1(FPR_high).
 
-The first needs no assumption about the mechanism. It is far from tight where runs are few, because it needs a threshold
+The first needs no assumption about the mechanism. It is far from tight if runs are few, because it needs a threshold
 with few false positives. The second tests what ledgers claim, that releases together are mu-GDP (Nasr et al. 2023:
-"Tight auditing of differentially private machine learning"), and gives the epsilon that belongs to the mu it finds.
-The threshold is chosen on half of the runs and counted on the other half, so that choosing it costs nothing.
+"Tight auditing of differentially private machine learning"), and gives the epsilon that belongs to the mu it finds. The
+threshold is chosen on half of the runs and counted on the other half, so that choosing it costs nothing.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def private_client(features: int, epsilon: float, secret: bytes | None = None) -
     Args:
         features: The number of features.
         epsilon: Its budget at delta 1e-5.
-        secret: Where noise comes from; that of seed 0 unless given.
+        secret: The secret that noise is generated from; by default that of seed 0.
 
     Returns:
         The client.

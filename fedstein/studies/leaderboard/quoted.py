@@ -1,4 +1,4 @@
-"""Scores of the draws that a run ends with, where it has draws to predict with beside its particles.
+"""Scores of the final draws of a run, if it has draws to predict with in addition to its particles.
 
 Rounds are evaluated with particles. A run with ``sites.expand = "variational"`` ends with weighted draws, which
 ``Posterior.predict`` uses, so the leaderboard compares the scores of these draws.

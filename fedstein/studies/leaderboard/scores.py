@@ -55,7 +55,7 @@ def mean_score(entry: Entry, metric: str) -> float | None:
 
 
 def by_seed(entry: Entry, metric: str) -> dict[int, float]:
-    """The final value of a metric for every seed: its mean over clients where each client trains alone."""
+    """The final value of a metric for every seed: its mean over clients if each client trains alone."""
     found: dict[int, list[float | None]] = {}
     for run, value in zip(entry.runs, values_of(entry, metric), strict=False):
         found.setdefault(run.seed, []).append(value)

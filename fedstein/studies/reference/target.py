@@ -24,13 +24,13 @@ from fedstein.models import Blocks, Model, join
 STEPS = 200  # Newton's method needs about ten
 CLOSE = 1e-9  # in nats: Newton stops when the predicted gain of a step is smaller
 BLOCK = 64  # the number of points in one call of the score, which bounds the memory
-INITS = 64  # the number of the model's own initial particles to begin at, where the density at zero is not finite
+INITS = 64  # the number of the model's own initial particles to begin at, if the density at zero is not finite
 
 
 class Pooled(NamedTuple):
     """All clients' rows (as ``prepare`` returns them), the model, and the temperature: p_k = exp(-L_k / alpha).
 
-    The likelihood of most models is a sum over rows, so ``x`` is rows x inputs. Where it is that of a whole client
+    The likelihood of most models is a sum over rows, so ``x`` is rows x inputs. If it is that of a whole client
     (``Model.whole_shard``), ``x`` is clients x rows x inputs, ``y`` is clients x rows, and clients with fewer rows than
     others are filled up with rows of weight zero.
     """
@@ -84,7 +84,7 @@ class Laplace(NamedTuple):
 
 
 def log_likelihood(model: Model, blocks: Blocks, x: Array, y: Array, weights: Array) -> Array:
-    """Compute the log-likelihood of all rows, or the sum of the clients' where these are side by side; N values."""
+    """Compute the log-likelihood of all rows, or the sum over clients if these are side by side; N values."""
     if x.ndim == 2:
         return model.log_likelihood(blocks, x, y, weights)
     return jnp.sum(jax.lax.map(lambda rows: model.log_likelihood(blocks, *rows), (x, y, weights)), axis=0)

@@ -17,7 +17,7 @@ decided as "above", rightly, still has a true hypothesis (*alike*), so the divis
 over are then those whose mean happened to come out smallest, and they would be taken for "no difference" at alpha
 itself. The tests show it by simulation.
 
-**Looks.** Student's interval is for a number of seeds that is fixed beforehand. Where seeds were added because the
+**Looks.** Student's interval is for a number of seeds that is fixed beforehand. If seeds were added because the
 verdicts of a page were not decided, the new page is a second look at growing data: each of n looks has alpha / n. With
 the confidence sequence (``--until-decided``) any number of looks is allowed, which costs width.
 """

@@ -13,8 +13,8 @@ ROUNDING = 1e-20  # power below which a curve is constant
 def share_at_period(values: Sequence[float], period: int) -> float | None:
     """The share of a curve's variance at one period.
 
-    The curve is cut to its last whole passes, without the first pass where three are left, and its linear trend is
-    taken out. With y_0, ..., y_(T-1) and T = m K, the share is P_m / sum_j P_j with
+    The curve is cut to its last whole passes, without the first pass if three are left, and its linear trend is taken
+    out. With y_0, ..., y_(T-1) and T = m K, the share is P_m / sum_j P_j with
 
         P_j = |sum_t y_t exp(-2 pi i j t / T)|^2,   j = 1, ..., T / 2  (each but j = T / 2 counted twice);
 

@@ -20,7 +20,7 @@ METHODS = {
     "pooled": "Pooled SVGD",
 }
 GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # multiples of the default
-# Additional multiples, where the best one was at the edge of the grid or between two distant ones.
+# Additional multiples, if the best one was at the edge of the grid or between two distant ones.
 MORE: dict[tuple[str, str], tuple[float, ...]] = {
     ("blr30", "fedavg"): (8.0, 16.0, 32.0, 64.0),
     ("blr120", "fedavg"): (8.0, 16.0, 32.0, 64.0),
