@@ -199,7 +199,7 @@ RULES: tuple[Rule, ...] = (
          "Passes add up what clients send, and a run that expects clients to lie bounds it.", CurvatureSettings),
     Rule("sites.expand", refinable, "variational",
          "Intervals of draws from sites that were expanded at the particles can be much too narrow. After passes over "
-         "the clients, weighted draws were those of NUTS on all rows, in process and on Flower alike.",
+         "the clients, weighted draws met the goals against NUTS on all rows (docs/posterior.md).",
          CurvatureSettings),
     Rule("sites.expand", always, "mean",
          "Passes need the sums of full sites with all of their curvature, which DSVGD leaves. If the prior is not "
