@@ -232,6 +232,11 @@ def _check_sites(config: Sections) -> None:
             f"sites.expand = 'variational' takes the curvature as it is, got sites.stiffness = {sites.stiffness}; "
             "leave stiffness at 1, or set expand to 'mean'"
         )
+    if isinstance(sites, CurvatureSettings) and sites.expand == "variational" and config.evaluate.temperature == "fit":
+        raise InputError(
+            "evaluate.temperature = 'fit' scales the predictions of particles, and sites.expand = 'variational' leaves "
+            "weighted draws to predict with; set expand to 'mean', or temperature to 'none'"
+        )
     if not getattr(sites, "renew", False):
         return
     if not find_kind("selection", config.selection.kind).sends_scores:

@@ -197,6 +197,9 @@ RULES: tuple[Rule, ...] = (
          "does not send them.", CurvatureSettings),
     Rule("sites.expand", lambda d: d["robust.kind"] != "none", "mean",
          "Passes add up what clients send, and a run that expects clients to lie bounds it.", CurvatureSettings),
+    Rule("sites.expand", lambda d: d["evaluate.temperature"] == "fit", "mean",
+         "The calibration temperature is fitted to the predictions of particles, and passes leave weighted draws to "
+         "predict with.", CurvatureSettings),
     Rule("sites.expand", refinable, "variational",
          "Intervals of draws from sites that were expanded at the particles can be much too narrow. After passes over "
          "the clients, weighted draws met the goals against NUTS on all rows (docs/posterior.md).",

@@ -54,8 +54,7 @@ def test_clients_find_it_and_predict_applies_it() -> None:
         x = draw.normal(shift, 1, size=(60, 2)).astype(np.float32)
         clients.append((x, (x.sum(axis=1) + draw.normal(size=60) > 0).astype(int)))
     settings = {"rounds": 4, "algorithm__particles": 4, "evaluate__where": "clients", "sites__settle": False}
-    settings["sites__expand"] = "mean"  # predictions of particles are tempered, those of weighted draws are not
-    plain = fedstein.fit("blr", clients, **settings)
+    plain = fedstein.fit("blr", clients, **settings, sites__expand="mean")
     fitted = fedstein.fit("blr", clients, **settings, evaluate__temperature="fit")
     np.testing.assert_array_equal(fitted.particles, plain.particles)  # it changes predictions, not training
     assert plain.temperature == 1.0

@@ -58,6 +58,7 @@ def test_regressions_are_refined(name: str) -> None:
         (("algorithm.kind=parallel_dsvgd",), "mean"),
         (("robust.kind=bounded",), "mean"),
         (PRIVATE, "mean"),
+        (("evaluate.temperature=fit", "evaluate.where=clients"), "mean"),
         (("engine.kind=flower", "privacy.sums=secure", "evaluate.where=clients"), "mean"),
         (("model.kind=bnn_classifier", "sites.structure=full"), "mean"),
         (("model.kind=bnn_classifier",), "mean"),
@@ -99,6 +100,7 @@ def test_only_methods_that_leave_sums_are_refined() -> None:
         (("sites.stiffness=0.5",), "takes the curvature as it is, got sites.stiffness = 0.5"),
         (("robust.kind=bounded",), "the passes after the last round add up what clients send"),
         (PRIVATE, "expansions are not protected; set sites.expand = 'mean'"),
+        (("evaluate.temperature=fit", "evaluate.where=clients"), "scales the predictions of particles"),
     ],
     ids=str,
 )
@@ -109,7 +111,7 @@ def test_a_wrong_combination_is_still_refused(settings: tuple[str, ...], words: 
 
 def test_every_rule_for_it_gives_another_reason() -> None:
     reasons = [rule.reason for rule in RULES if rule.key == "sites.expand"]
-    assert len(set(reasons)) == len(reasons) == 4
+    assert len(set(reasons)) == len(reasons) == 5
 
 
 # What a run does ------------------------------------------------------------------------------------------------------
