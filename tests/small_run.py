@@ -14,6 +14,13 @@ SMALL_RUN = (
     "algorithm.batch_size=25",
     "engine.threads=1",
 )
+SMALL_FIT: dict[str, Any] = {
+    "rounds": 4,
+    "algorithm__particles": 5,
+    "algorithm__local_steps": 3,
+    "selection__kind": "round_robin",
+    "sites__expand": "mean",  # passes after the rounds take long
+}
 
 
 def without_passes(raw: dict[str, Any]) -> dict[str, Any]:

@@ -6,18 +6,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from small_run import SMALL_FIT
 
 import fedstein
 from fedstein.data.label_coding import code_labels, coded, read_labels
 from fedstein.models import custom
 
-SMALL = {
-    "rounds": 3,
-    "algorithm__particles": 5,
-    "algorithm__local_steps": 3,
-    "selection__kind": "round_robin",
-    "sites__expand": "mean",  # these tests are not about the passes after the rounds, which take long
-}
+SMALL = {**SMALL_FIT, "rounds": 3}
 
 
 def frames(labels=(0, 1)):

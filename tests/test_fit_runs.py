@@ -8,19 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_run import SMALL_FIT
 
 import fedstein
 from fedstein.cli import main
 from fedstein.models import custom
 from fedstein.runs.early_stopping import stop_reason
 
-SMALL = {
-    "rounds": 4,
-    "algorithm__particles": 5,
-    "algorithm__local_steps": 3,
-    "selection__kind": "round_robin",
-    "sites__expand": "mean",  # these tests are not about the passes after the rounds, which take long
-}
+SMALL = SMALL_FIT
 
 
 def clients(labels=("no", "yes")):

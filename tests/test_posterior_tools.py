@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from picklable_model import model as plane
 from scipy import integrate, stats
+from small_run import SMALL_FIT
 
 import fedstein
 from fedstein.evaluation.by_draw import class_log_probabilities, gaussian_parts, log_likelihoods, predictive_draws
@@ -21,13 +22,7 @@ from fedstein.evaluation.entropy import class_entropy, gaussian_entropy
 from fedstein.inference.summary import COLUMNS
 from fedstein.models import MODELS, custom
 
-SMALL = {
-    "rounds": 4,
-    "algorithm__particles": 5,
-    "algorithm__local_steps": 3,
-    "selection__kind": "round_robin",
-    "sites__expand": "mean",  # these tests are not about the passes after the rounds, which take long
-}
+SMALL = SMALL_FIT
 
 
 def frames():

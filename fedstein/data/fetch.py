@@ -28,9 +28,6 @@ def cache_folder() -> Path:
     return Path.home() / ".cache" / "fedstein"
 
 
-FILES_OF = {"heart-flamby": "heart"}  # datasets that are made from the files of another
-
-
 def cache_path(name: str) -> Path:
     """Return the path of a dataset in the cache folder: a file, or the folder with its files.
 
