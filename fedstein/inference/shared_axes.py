@@ -22,6 +22,8 @@ from fedstein.inference.collapse import parts_of, prior_given
 from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Model, cut
 
+ROUNDING = 1e-12  # eigenvalues below this share of the largest are zero but for rounding
+
 
 class Conditionals(NamedTuple):
     """w | h for n values of h.
@@ -30,11 +32,13 @@ class Conditionals(NamedTuple):
         means: n x dim(w).
         curvatures: n x dim(w): the eigenvalues of P.
         axes: dim(w) x dim(w): its eigenvectors, in columns.
+        of_site: n values of (eta_w - Lambda_wh h) . w - w' Lambda_ww w / 2 at the means.
     """
 
     means: np.ndarray
     curvatures: np.ndarray
     axes: np.ndarray
+    of_site: np.ndarray
 
     @property
     def log_dets(self) -> np.ndarray:
@@ -71,9 +75,16 @@ def conditionals(model: Model, total: GaussianSite, moved: np.ndarray) -> Condit
     if scales.shape[1] != 1 or not np.isfinite(precision).all():
         return None
     values, axes = np.linalg.eigh(precision[np.ix_(given, given)])
-    curvatures = np.maximum(values, 0.0) + scales
-    pulls = np.asarray(total.eta, np.float64)[given] - moved @ precision[np.ix_(others, given)]
-    return Conditionals((pulls @ axes / curvatures) @ axes.T, curvatures, axes)
+    known = values > ROUNDING * max(float(values.max(initial=0.0)), 0.0)
+    values = np.where(known, values, 0.0)
+    pulls = (np.asarray(total.eta, np.float64)[given] - moved @ precision[np.ix_(others, given)]) @ axes
+    pulls = np.where(
+        known, pulls, 0.0
+    )  # without curvature there is no pull, only rounding, which a flat prior amplifies
+    curvatures = values + scales
+    along = pulls / curvatures
+    of_site = np.sum(along * (pulls - 0.5 * values * along), axis=1)
+    return Conditionals(along @ axes.T, curvatures, axes, of_site)
 
 
 def log_integrals(model: Model, total: GaussianSite, moved: np.ndarray, found: Conditionals) -> np.ndarray:
@@ -88,10 +99,10 @@ def log_integrals(model: Model, total: GaussianSite, moved: np.ndarray, found: C
     Returns:
         n numbers.
     """
-    theta = joined(model, found.means, moved)
-    eta, precision = np.asarray(total.eta, np.float64), np.asarray(total.precision, np.float64)
-    site = theta @ eta - 0.5 * np.einsum("ni,ni->n", theta @ precision, theta)
-    return _on_theta(_log_prior, model, found.means, moved) + site - 0.5 * found.log_dets
+    others = parts_of(model).moved
+    eta, precision = (np.asarray(part, np.float64) for part in total)
+    own = moved @ eta[others] - 0.5 * np.einsum("ni,ij,nj->n", moved, precision[np.ix_(others, others)], moved)
+    return _on_theta(_log_prior, model, found.means, moved) + found.of_site + own - 0.5 * found.log_dets
 
 
 def joined(model: Model, given: np.ndarray, moved: np.ndarray) -> np.ndarray:

@@ -103,3 +103,20 @@ def test_several_precisions_and_what_is_not_finite_have_no_shared_axes() -> None
     poisson = model_of("poisson")  # the intercept has a precision of its own
     assert conditionals(poisson, site_of(poisson), scales_of(poisson)) is None
     assert conditionals(model_of("blr"), GaussianSite(np.zeros(4), np.full((4, 4), np.nan)), np.zeros((1, 1))) is None
+
+
+def test_a_direction_that_no_row_knows_does_not_disturb_the_grid() -> None:
+    """Rounding in such a direction is no pull: far out, where the prior is flat, it would outweigh everything else."""
+    model = model_of("blr")
+    rows = np.random.default_rng(8).standard_normal((40, 3))
+    rows[:, 2] = rows[:, 0] + rows[:, 1]
+    precision = np.zeros((4, 4))
+    precision[:3, :3] = 1e3 * rows.T @ rows
+    total = GaussianSite(precision @ np.array([1.0, -1.0, 0.3, 0.0]) + np.array([1e-9, -1e-9, 1e-9, 0.0]), precision)
+    grid = scale_sites.tabulate(model, scale_sites.one_site(total))
+    mean, covariance = scale_sites.moments(model, scale_sites.one_site(total), grid)
+    flat = np.array([1.0, 1.0, -1.0]) / np.sqrt(3)
+    assert abs(mean[:3] @ flat) < 1e-6
+    np.testing.assert_allclose(rows @ mean[:3], rows @ [1.0, -1.0, 0.3], atol=0.01)
+    expected = grid.shares @ np.exp(-grid.points)  # the prior's variance, whatever the scale
+    assert flat @ covariance[:3, :3] @ flat == pytest.approx(expected, rel=1e-6)
