@@ -30,7 +30,17 @@ from fedstein.runs.folder import RunFolder, refuse_used
 NODES = 3  # the default number of nodes of a demo
 LOOK_EVERY = 0.2  # seconds between two reads of the run folder
 ASK_AFTER = 10.0  # seconds without news after which the SuperLink is asked for the status; that starts a process
-SHOWN = ("left", "missing", "rejected", "turned away", "failed", "left out", "site sent back", "waiting")
+SHOWN = (
+    "left",
+    "missing",
+    "rejected",
+    "turned away",
+    "failed",
+    "left out",
+    "site sent back",
+    "waiting",
+    "after the rounds",
+)
 
 
 def flower_config(

@@ -60,6 +60,9 @@ def test_refined_sums_are_the_same_on_both_engines_and_the_barred_are_not_asked(
     others = [envelope for envelope in sent if envelope.head["kind"] in ("weigh", "nodes")]
     assert {envelope.head["client"] for envelope in others} == {0, 2}
     assert sum(a.nbytes for one in others for a in one.arrays.values()) == weights(there)["bytes_down"]
+    said = [event["reason"] for event in events(there) if event["event"] == "after the rounds"]
+    assert said[0].startswith("refining the sites")
+    assert any(line.startswith("pass 1") for line in said)
 
 
 def test_a_client_that_sends_nonsense_keeps_its_site_and_is_named(fleet: Fleet, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def run_over(
     def begun(folder: RunFolder) -> None:
         keep_records(folder, events, membership)
 
-    return runner.start(prepared, out, on_round, begun)
+    return runner.start(prepared, out, on_round, begun, on_pass=partial(note_pass, events))
 
 
 def continue_run(
@@ -121,7 +122,12 @@ def continue_run(
     def announce(done: int, changes: list[str]) -> None:
         events.note("continuing", number=done + 1, changed=changes)
 
-    return runner.resume(folder, config, announce, on_round, prepare_again)
+    return runner.resume(folder, config, announce, on_round, prepare_again, on_pass=partial(note_pass, events))
+
+
+def note_pass(events: Events, line: str) -> None:
+    """Log what the passes after the last round say, during which nodes are asked although there is no round."""
+    events.note("after the rounds", reason=line)
 
 
 def keep_records(folder: RunFolder, events: Events, membership: Membership) -> None:
