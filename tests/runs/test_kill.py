@@ -69,6 +69,25 @@ def test_a_killed_run_resumes_bit_for_bit(choice, tmp_path):
     assert posteriors[0] == posteriors[1]
 
 
+@pytest.mark.slow
+def test_a_run_that_is_killed_in_its_passes_resumes_bit_for_bit(tmp_path):
+    settings = ("sites.expand=variational", "selection.kind=round_robin", "rounds=6")
+    subprocess.run(command(*run_arguments(tmp_path / "whole", *settings)), check=True, timeout=300)
+    process = subprocess.Popen(command(*run_arguments(tmp_path / "cut", *settings)))
+    wait_for_rounds(process, tmp_path / "cut", 6)
+    while not (tmp_path / "cut" / "gaussian.safetensors").exists():  # it is written just before the passes
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "cut" / "summary.json").exists()
+    subprocess.run(command("resume", tmp_path / "cut", "--quiet"), check=True, timeout=300)
+    assert read_rounds(tmp_path / "cut") == read_rounds(tmp_path / "whole")
+    for name in ("posterior", "sums", "weighted"):
+        whole, cut = ((tmp_path / folder / f"{name}.safetensors").read_bytes() for folder in ("whole", "cut"))
+        assert whole == cut
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(number, tmp_path):
     out = tmp_path / "r"
