@@ -105,10 +105,7 @@ class Posterior(PosteriorTools):
 
     @property
     def refined(self) -> bool:
-        """Whether sites were expanded over the posterior (``sites.expand = "variational"``), not at the particles.
-
-        The passes are not repeated when a client is forgotten.
-        """
+        """Whether sites were expanded over the posterior by passes, which are not repeated if a client is forgotten."""
         forgot = any(record.get("forgotten") is not None for record in self.rounds)
         return getattr(self.config.sites, "expand", "mean") == "variational" and not forgot
 
