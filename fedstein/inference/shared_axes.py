@@ -10,6 +10,7 @@ and one decomposition serves all h: a point costs d^2 operations in place of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -113,9 +114,12 @@ def joined(model: Model, given: np.ndarray, moved: np.ndarray) -> np.ndarray:
     return theta
 
 
-def _on_theta(function: object, model: Model, given: np.ndarray, moved: np.ndarray) -> np.ndarray:
+def _on_theta(
+    function: Callable[[Model, Array], Array], model: Model, given: np.ndarray, moved: np.ndarray
+) -> np.ndarray:
+    """A function of n x d parameters, evaluated in float64."""
     with jax.enable_x64(True):
-        return np.asarray(function(model, jnp.asarray(joined(model, given, moved))))  # type: ignore[operator]
+        return np.asarray(function(model, jnp.asarray(joined(model, given, moved))))
 
 
 @partial(jax.jit, static_argnums=0)
