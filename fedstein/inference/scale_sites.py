@@ -106,7 +106,7 @@ def tabulate(model: Model, sites: ScaleSites) -> Grid:
     heights[~np.isfinite(heights)] = -np.inf
     peak = int(np.argmax(heights))
     near = np.flatnonzero(heights > heights[peak] - DEPTH)
-    if not np.isfinite(heights[peak]) or near[0] == 0 or near[-1] == COARSE - 1:
+    if not np.isfinite(heights[peak]) or not len(near) or near[0] == 0 or near[-1] == COARSE - 1:
         raise InputError(
             "the prior and the sites have no finite moments: the density of the prior's scale does not fall "
             "towards zero; let clients train first, or use a proper prior"
@@ -143,12 +143,11 @@ def moments(model: Model, sites: ScaleSites, grid: Grid) -> tuple[np.ndarray, np
         given = parts_of(model).given
         spread = np.zeros((model.dim, model.dim))
         spread[np.ix_(given, given)] = found.covariance(shares)
-        mean = shares @ means
-        return mean, spread + (means - mean).T @ (shares[:, None] * (means - mean))
-    with jax.enable_x64(True):
-        kept = shares > 1e-12
-        means, spread = _moments(model, _placed(sites), jnp.asarray(grid.points), jnp.asarray(shares * kept))
-        means, spread = np.asarray(means), np.asarray(spread)
+    else:
+        with jax.enable_x64(True):
+            kept = jnp.asarray(np.where(shares > 1e-12, shares, 0.0))
+            parts = _moments(model, _placed(sites), jnp.asarray(grid.points), kept)
+            means, spread = (np.asarray(part) for part in parts)
     mean = shares @ means
     return mean, spread + (means - mean).T @ (shares[:, None] * (means - mean))
 

@@ -24,6 +24,7 @@ from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Model, cut
 
 ROUNDING = 1e-12  # eigenvalues below this share of the largest are zero but for rounding
+NO_PULL = 1e-6  # the same for pulls along directions without curvature; a larger one is real
 
 
 class Conditionals(NamedTuple):
@@ -79,9 +80,8 @@ def conditionals(model: Model, total: GaussianSite, moved: np.ndarray) -> Condit
     known = values > ROUNDING * max(float(values.max(initial=0.0)), 0.0)
     values = np.where(known, values, 0.0)
     pulls = (np.asarray(total.eta, np.float64)[given] - moved @ precision[np.ix_(others, given)]) @ axes
-    pulls = np.where(
-        known, pulls, 0.0
-    )  # without curvature there is no pull, only rounding, which a flat prior amplifies
+    rounding = ~known & (np.abs(pulls) <= NO_PULL * np.abs(pulls).max(axis=1, keepdims=True, initial=0.0))
+    pulls = np.where(rounding, 0.0, pulls)  # a flat prior would amplify it
     curvatures = values + scales
     along = pulls / curvatures
     of_site = np.sum(along * (pulls - 0.5 * values * along), axis=1)

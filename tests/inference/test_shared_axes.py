@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedstein.errors import InputError
 from fedstein.inference import scale_sites
 from fedstein.inference.collapse import parts_of
 from fedstein.inference.natural import GaussianSite
@@ -120,3 +121,10 @@ def test_a_direction_that_no_row_knows_does_not_disturb_the_grid() -> None:
     np.testing.assert_allclose(rows @ mean[:3], rows @ [1.0, -1.0, 0.3], atol=0.01)
     expected = grid.shares @ np.exp(-grid.points)  # the prior's variance, whatever the scale
     assert flat @ covariance[:3, :3] @ flat == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_pull_without_curvature_is_not_dropped() -> None:
+    """exp(eta w) with a prior that may be as wide as it likes has no finite moments."""
+    total = GaussianSite(np.array([1.0, 0.5, 0.2, 0.0]), np.diag([5.0, 5.0, 0.0, 0.0]))
+    with pytest.raises(InputError, match="no finite moments"):
+        scale_sites.tabulate(model_of("blr"), scale_sites.one_site(total))
