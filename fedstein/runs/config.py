@@ -20,7 +20,7 @@ from fedstein.machine import cores
 from fedstein.registry import UnlistedPlugin
 from fedstein.registry import unknown_name as unknown  # noqa: F401 - for others to import
 from fedstein.runs.config_checks import check_fit, check_names, check_nodes, check_values
-from fedstein.runs.config_sources import Layer, as_layers, combine, read_toml
+from fedstein.runs.config_sources import Layer, as_layers, combine, overridden_presets, read_toml
 from fedstein.runs.config_sources import merge as merge
 from fedstein.runs.config_sources import parse_setting as parse_setting
 from fedstein.runs.config_sources import read_layers as read_layers
@@ -83,7 +83,7 @@ def resolve(raw: Mapping[str, Any] | Sequence[Layer], facts: Facts) -> tuple[Con
         facts: What is known about the data, and about a model of the user's own.
 
     Returns:
-        The config, and notes on keys of earlier layers that were dropped.
+        The config, and notes on presets and keys of earlier layers that have no effect.
 
     Raises:
         InputError: Something is unknown, impossible, contradictory, or of no use.
@@ -97,7 +97,7 @@ def resolve(raw: Mapping[str, Any] | Sequence[Layer], facts: Facts) -> tuple[Con
     dropped, notes = refuse_contradictions(draft, layers, facts)
     values = draft.values(without=dropped)
     values["engine"]["threads"] = values["engine"].get("threads") or cores()
-    return _validated(values), notes
+    return _validated(values), [*overridden_presets(layers), *notes]
 
 
 def load_config(path: Path) -> Config:

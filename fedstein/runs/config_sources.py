@@ -198,3 +198,31 @@ def layer_of(layers: Sequence[Layer], key: str) -> int | None:
         if isinstance(values, Mapping) and name in values:
             return number
     return None
+
+
+def overridden_presets(layers: Sequence[Layer]) -> list[str]:
+    """Notes on presets whose settings all have other values in later layers, so that the preset changes nothing.
+
+    Args:
+        layers: The layers. Later layers take precedence.
+
+    Returns:
+        One sentence for each such preset.
+    """
+    notes = []
+    names = {f"preset {name}": name for name in PRESETS}
+    for number, (source, settings) in enumerate(layers):
+        if source not in names:
+            continue
+        later = [
+            (layers[last][0], f"{section}.{key}", layers[last][1][section][key])
+            for section, values in settings.items()
+            for key, value in values.items()
+            if (last := layer_of(layers, f"{section}.{key}")) is not None
+            and last > number
+            and layers[last][1][section][key] != value
+        ]
+        if len(later) == sum(map(len, settings.values())):
+            told = ", ".join(f"{where} sets {key} = {value!r}" for where, key, value in later)
+            notes.append(f"the preset {names[source]!r} changes nothing: {told}")
+    return notes

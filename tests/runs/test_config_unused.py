@@ -120,6 +120,13 @@ def test_the_layers_of_a_command(tmp_path):
     assert read_layers(None, []) == []
 
 
+def test_a_preset_that_changes_nothing_is_noted():
+    later = read_layers(None, ["sites.kind=curvature"], preset="paper")
+    note = "the preset 'paper' changes nothing: the command line sets sites.kind = 'curvature'"
+    assert resolve(later, BINARY)[1] == [note]
+    assert resolve(read_layers(None, ["sites.kind=particles"], preset="paper"), BINARY)[1] == []
+
+
 def test_a_model_of_ones_own_goes_through_the_same_rules():
     for dim, structure in ((200, "full"), (201, "diagonal")):
         config, _ = resolve({}, Facts("classification", 3, 4, ModelTraits(), dim))
