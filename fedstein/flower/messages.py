@@ -17,7 +17,7 @@ import numpy as np
 from fedstein.errors import FedsteinError
 from fedstein.inference.sites.base import Arrays
 
-FORMAT = 1
+FORMAT = 2
 DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 LARGEST = 2**40  # the most bytes of one array; a larger size is an error
 MOST_AXES = 8

@@ -1,8 +1,13 @@
-"""Messages as Flower's records, and back."""
+"""Messages as Flower's records, and back.
+
+Flower gives every record, array and chunk of an array a request of its own on each of its ways, and a request takes the
+link about as long as a megabyte does. Small arrays are therefore values of the record that holds the head. Large ones
+are a record of their own, which Flower uploads once for all messages that have it in common.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -11,27 +16,44 @@ from fedstein.inference.sites.base import Arrays
 
 HEAD, ARRAYS = "fedstein.head", "fedstein.arrays"
 RAW = "fedstein.raw"  # the format of our arrays; arrays of other formats are not read
+SMALL = 2**16  # bytes of arrays that travel with the head
+# Values beside those of the head: a list each, with an entry for each array. A shape is its sizes with commas between.
+NAMES, TYPES, SHAPES, BYTES = FIELDS = ("array.names", "array.types", "array.shapes", "array.bytes")
 
 
-def array_record(arrays: Arrays) -> ArrayRecord:
-    """Convert arrays to one of Flower's records.
+class Content(NamedTuple):
+    """The arrays of one or more messages, as Flower gets them."""
+
+    values: dict[str, Any]  # what small arrays add to the record of the head
+    record: ArrayRecord | None  # large arrays
+
+
+def arrays_content(arrays: Arrays) -> Content:
+    """Convert arrays to the form in which Flower gets them.
 
     Args:
         arrays: Arrays by name.
 
     Returns:
-        The record. It can be part of many messages, and Flower uploads it once.
+        The content. It can be part of many messages; Flower uploads large arrays once.
 
     Raises:
         TypeError: An array has a dtype that cannot be sent.
     """
     raw = {name: to_raw(array) for name, array in arrays.items()}
-    return ArrayRecord({name: Array(dtype=r.dtype, shape=r.shape, stype=RAW, data=r.data) for name, r in raw.items()})
+    if sum(len(r.data) for r in raw.values()) > SMALL:
+        return Content({}, ArrayRecord({k: Array(r.dtype, r.shape, RAW, r.data) for k, r in raw.items()}))
+    if not raw:
+        return Content({}, None)
+    shapes = [",".join(map(str, r.shape)) for r in raw.values()]
+    types, data = [r.dtype for r in raw.values()], [r.data for r in raw.values()]
+    return Content({NAMES: list(raw), TYPES: types, SHAPES: shapes, BYTES: data}, None)
 
 
-def to_record(head: Head, arrays: ArrayRecord) -> RecordDict:
+def to_record(head: Head, arrays: Content) -> RecordDict:
     """The content of a Flower message: the head and the arrays."""
-    return RecordDict({HEAD: ConfigRecord(head), ARRAYS: arrays})
+    records: dict[str, Any] = {HEAD: ConfigRecord({**head, **arrays.values})}
+    return RecordDict(records if arrays.record is None else {**records, ARRAYS: arrays.record})
 
 
 def from_record(record: RecordDict) -> Envelope:
@@ -46,13 +68,42 @@ def from_record(record: RecordDict) -> Envelope:
     Raises:
         InvalidMessage: The record was not made by ``to_record``, or an array in it cannot be read.
     """
-    head, arrays = record.get(HEAD), record.get(ARRAYS)
-    if not isinstance(head, ConfigRecord) or not isinstance(arrays, ArrayRecord) or len(record) != 2:
-        raise InvalidMessage(f"expected the records {HEAD} and {ARRAYS}, got {sorted(record)!r:.200}")
-    return Envelope(dict(head), {name: _array(name, array) for name, array in arrays.items()})
+    head, large = record.get(HEAD), record.get(ARRAYS)
+    known = isinstance(head, ConfigRecord) and (large is None or isinstance(large, ArrayRecord))
+    if not known or len(record) != 1 + (large is not None):
+        raise InvalidMessage(f"expected the record {HEAD}, or it and {ARRAYS}, got {sorted(record)!r:.200}")
+    values = {key: value for key, value in head.items() if key not in FIELDS}
+    if large is None:
+        return Envelope(values, _small(head))
+    if len(values) != len(head):
+        raise InvalidMessage(f"expected arrays in {HEAD} or in {ARRAYS}, got both")
+    return Envelope(values, {name: _large(name, array) for name, array in large.items()})
 
 
-def _array(name: Any, array: Array) -> Any:
+def _small(head: ConfigRecord) -> Arrays:
+    """The arrays beside the head; none if it has none of their fields."""
+    if not any(field in head for field in FIELDS):
+        return {}
+    lists = [head.get(field) for field in FIELDS]
+    kinds = (str, str, str, bytes)
+    for field, found, kind in zip(FIELDS, lists, kinds, strict=True):
+        if not isinstance(found, list) or not all(isinstance(entry, kind) for entry in found):
+            raise InvalidMessage(f"{field} is not a list of {kind.__name__}, but {found!r:.80}")
+    names, types, shapes, data = lists
+    if not len(set(names)) == len(names) == len(types) == len(shapes) == len(data):
+        raise InvalidMessage(f"expected four lists with an entry for each array, got names {names!r:.200}")
+    every = zip(names, types, shapes, data, strict=True)
+    return {name: from_raw(name, RawArray(dtype, _shape(name, text), some)) for name, dtype, text, some in every}
+
+
+def _shape(name: str, text: str) -> tuple[int, ...]:
+    sizes = text.split(",") if text else []
+    if not all(size.isascii() and size.isdecimal() and len(size) <= 13 for size in sizes):
+        raise InvalidMessage(f"array {name!r} has an invalid shape {text!r:.80}")
+    return tuple(map(int, sizes))
+
+
+def _large(name: Any, array: Array) -> Any:
     if array.stype != RAW:
         raise InvalidMessage(f"array {name!r} is serialised as {array.stype!r}; expected {RAW!r}")
     return from_raw(str(name), RawArray(array.dtype, tuple(array.shape), array.data))

@@ -17,6 +17,7 @@ from fedstein.errors import InputError
 TESTED = "1.41"  # the minor version of Flower whose internals this module and ``flower.node.tasks`` use
 SHORTEST, LONGEST = 0.02, 3.0  # seconds between two looks for a message
 SHARE = 0.1  # the next look comes after this share of the time since the last message
+BUSY = 4.0  # times that a look took, until the next one: a link with much to do is asked less often
 FIRST_BACK_OFF, LAST_BACK_OFF = 0.02, 1.0  # seconds between two tries to get an array that is on its way
 
 
@@ -44,7 +45,11 @@ class Alarm:
     def __init__(self) -> None:
         self.arrived = threading.Event()  # set when a message waits for an answer
         self.answered = threading.Event()  # set when the reply is ready to be sent
-        self._last = time.monotonic()
+        self._last, self._took = time.monotonic(), 0.0
+
+    def looked(self, seconds: float) -> None:
+        """Note how long the link took to say whether there is a message."""
+        self._took = seconds
 
     def message_came(self) -> None:
         """Note that a message has come from the link."""
@@ -57,8 +62,13 @@ class Alarm:
         self.answered.set()
 
     def pause(self) -> float:
-        """Seconds until the next look for a message: a tenth of the time since the last message, within bounds."""
-        return min(max(SHARE * (time.monotonic() - self._last), SHORTEST), LONGEST)
+        """Decide when to look for a message again.
+
+        Returns:
+            Seconds: a tenth of the time since the last message, or four times the time of the last look, whichever is
+            longer, within bounds.
+        """
+        return min(max(SHARE * (time.monotonic() - self._last), BUSY * self._took, SHORTEST), LONGEST)
 
     def sleep(self, seconds: float) -> None:
         """Replace ``time.sleep`` in Flower's node, which waits 3 s for a message and 0.5 s for a reply."""

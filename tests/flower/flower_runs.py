@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flwr.app import Message
 from loopback import LoopGrid
 from small_run import without_passes
 
+from fedstein.flower.records import arrays_content, from_record, to_record
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.run import run_over
 from fedstein.flower.server.transport import GridTransport
@@ -48,6 +50,15 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def replace_arrays(message: Message, arrays: dict[str, Any]) -> None:
+    """Put other arrays into a message of ours, beside the same head."""
+    record = to_record(from_record(message.content).head, arrays_content(arrays))
+    for name in list(message.content):
+        del message.content[name]
+    for name in record:
+        message.content[name] = record[name]
 
 
 def in_process(raw: dict[str, Any], out: Path) -> Path:

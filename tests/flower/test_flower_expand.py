@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flower_runs import BLR, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, Fleet, events, in_process, lines, replace_arrays, settings
 from flwr.app import Message
 
 from fedstein.flower.messages import FORMAT, REFUSED, Envelope
 from fedstein.flower.node.handlers import handle
 from fedstein.flower.node.rows import Node
-from fedstein.flower.records import ARRAYS, array_record, from_record
+from fedstein.flower.records import from_record
 from fedstein.inference.natural import implausible_site
 from fedstein.inference.variational import Passes
 from fedstein.runs import refining
@@ -70,7 +70,7 @@ def test_a_client_that_sends_nonsense_keeps_its_site_and_is_named(fleet: Fleet, 
         head = from_record(request.content).head
         if head["kind"] == "expand" and head["client"] == 2:
             sent = from_record(reply.content).arrays
-            reply.content[ARRAYS] = array_record({name: -array for name, array in sent.items()})
+            replace_arrays(reply, {name: -array for name, array in sent.items()})
         return reply
 
     fleet.grid.meddle = meddle

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from loopback import LoopGrid
 
 from fedstein.errors import FedsteinError
-from fedstein.flower.records import ARRAYS, HEAD, RAW
+from fedstein.flower.records import ARRAYS, HEAD, RAW, from_record
 from fedstein.flower.server import membership as membership
 from fedstein.runs.config import resolve
 from fedstein.runs.federate import facts_of, load_dataset
@@ -249,8 +249,9 @@ def reply_with(reply: Message, request: Message, head: dict[str, Any], arrays: d
 
 def tampered(how: str) -> Callable[[Message, Message], Message]:
     def meddle(request: Message, reply: Message) -> Message:
-        head = dict(reply.content.config_records[HEAD])
-        arrays = dict(reply.content.array_records[ARRAYS])
+        envelope = from_record(reply.content)
+        head = dict(envelope.head)
+        arrays = {name: Array(a.dtype.name, a.shape, RAW, a.tobytes()) for name, a in envelope.arrays.items()}
         name = min(arrays)
         values = np.frombuffer(arrays[name].data, arrays[name].dtype).reshape(arrays[name].shape).copy()
         if how == "nan":
@@ -323,7 +324,7 @@ def test_a_huge_report_does_not_win_for_ever(fleet: Fleet, tmp_path: Path) -> No
     def meddle(request: Message, reply: Message) -> Message:
         if kind_of(request)[0] == "ask" and kind_of(request)[2] == 1:
             array = Array(dtype="float32", shape=(), stype=RAW, data=np.float32(1e30).tobytes())
-            return reply_with(reply, request, dict(reply.content.config_records[HEAD]), {"ksd": array})
+            return reply_with(reply, request, dict(from_record(reply.content).head), {"ksd": array})
         return reply
 
     fleet.grid.meddle = meddle

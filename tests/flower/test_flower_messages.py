@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from fedstein.flower import records as as_records
 from fedstein.flower.messages import (
     DTYPES,
     FORMAT,
@@ -28,7 +29,7 @@ from fedstein.flower.messages import (
 )
 from fedstein.flower.node.handlers import handle
 from fedstein.flower.node.rows import Node
-from fedstein.flower.records import ARRAYS, HEAD, RAW, array_record, from_record, to_record
+from fedstein.flower.records import ARRAYS, FIELDS, HEAD, RAW, arrays_content, from_record, to_record
 
 ARRAY = st.sampled_from(DTYPES).flatmap(
     lambda dtype: arrays_of.arrays(dtype, arrays_of.array_shapes(min_dims=0, max_dims=3))
@@ -40,9 +41,15 @@ EXPECTED = {"particles": ((2, 3), "float32"), "eta": ((3,), "float32")}
 REQUEST = Envelope({"format": FORMAT, "run": "r1", "kind": "train", "round": 4, "client": 2}, {})
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=8), ARRAY, max_size=4))
-def test_arrays_come_back_as_they_were(arrays):
-    back = from_record(to_record({"kind": "ask"}, array_record(arrays)))
+@given(st.dictionaries(st.text(min_size=1, max_size=8), ARRAY, max_size=4), st.sampled_from([-1, 2**16]))
+def test_arrays_come_back_as_they_were(arrays, small):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(as_records, "SMALL", small)  # -1: every array in a record of its own
+        record = to_record({"kind": "ask"}, arrays_content(arrays))
+    assert set(record) == ({HEAD, ARRAYS} if small < 0 else {HEAD})
+    back = from_record(
+        RecordDict({name: type(each).inflate(each.deflate(), each.children) for name, each in record.items()})
+    )
     assert back.head == {"kind": "ask"}
     assert set(back.arrays) == set(arrays)
     for name, array in arrays.items():
@@ -123,8 +130,21 @@ def test_odd_replies_are_taken_only_when_they_answer_the_request(head, arrays):
         assert all(np.isfinite(array).all() for array in arrays.values())
 
 
+LISTS = st.one_of(
+    *(st.lists(kind, max_size=2) for kind in (st.text(max_size=4), st.binary(max_size=8), st.integers(0, 9)))
+)
+SMALL = st.fixed_dictionaries(
+    {},
+    optional={
+        FIELDS[0]: st.one_of(st.just(["a"]), LISTS, SCALAR),
+        FIELDS[1]: st.one_of(st.just(["float32"]), st.just(["object"]), LISTS, SCALAR),
+        FIELDS[2]: st.one_of(st.sampled_from([["2"], ["1,2"], [""], ["-1"], ["9" * 30], ["1,"], ["²"]]), LISTS, SCALAR),
+        FIELDS[3]: st.one_of(st.sampled_from([[b"12345678"], [b"1234"]]), LISTS, SCALAR),
+    },
+)
 RECORD = st.one_of(
     st.builds(ConfigRecord, st.dictionaries(st.text(max_size=6), SCALAR, max_size=3)),
+    st.builds(ConfigRecord, SMALL),
     st.builds(MetricRecord, st.dictionaries(st.text(max_size=6), st.floats(), max_size=3)),
     st.builds(
         lambda raws: ArrayRecord(
@@ -144,8 +164,24 @@ def test_odd_records_are_read_or_refused(records):
         envelope = from_record(RecordDict(records))
     except InvalidMessage:
         return
-    assert set(records) == {HEAD, ARRAYS}
+    assert set(records) in ({HEAD}, {HEAD, ARRAYS})
     assert all(array.dtype.name in DTYPES for array in envelope.arrays.values())
+    assert not set(FIELDS) & set(envelope.head)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SMALL)
+def test_odd_arrays_beside_a_head_are_read_or_refused(values):
+    try:
+        arrays = from_record(RecordDict({HEAD: ConfigRecord(values)})).arrays
+    except InvalidMessage:
+        return
+    assert [array.tobytes() for array in arrays.values()] == values.get(FIELDS[3], [])
+
+
+def test_arrays_stand_in_one_place():
+    with pytest.raises(InvalidMessage, match="got both"):
+        from_record(RecordDict({HEAD: ConfigRecord({FIELDS[0]: ["a"]}), ARRAYS: ArrayRecord()}))
 
 
 REQUEST_HEAD = st.fixed_dictionaries(

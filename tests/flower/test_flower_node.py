@@ -175,6 +175,10 @@ def test_a_node_looks_often_while_a_run_is_on_and_rarely_when_nobody_asks(monkey
     alarm.message_came()
     assert alarm.arrived.is_set()
     assert alarm.pause() == waits.SHORTEST
+    alarm.looked(0.2)
+    assert alarm.pause() == pytest.approx(0.8), "a link that is slow to answer is asked less often"
+    alarm.looked(9.0)
+    assert alarm.pause() == waits.LONGEST
 
 
 def test_a_task_of_a_run_that_has_ended_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from flower_runs import BLR, QUICK, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, QUICK, Fleet, events, in_process, lines, replace_arrays, settings
 from flwr.app import Message
 from odd_codecs import SCALE
 
@@ -18,7 +18,7 @@ from fedstein.errors import FedsteinError, InputError
 from fedstein.flower.messages import FORMAT, OK, REFUSED, Envelope, digest
 from fedstein.flower.node.handlers import handle
 from fedstein.flower.node.rows import Node
-from fedstein.flower.records import ARRAYS, HEAD, array_record, from_record
+from fedstein.flower.records import HEAD, from_record
 from fedstein.runs.config import resolve
 from fedstein.runs.federate import facts_of, load_dataset
 
@@ -211,7 +211,7 @@ def test_arrays_that_a_codec_cannot_decode_are_rejected_with_a_reason(
         head = from_record(request.content).head
         if head["kind"] == kind and head["client"] == 1:
             arrays = change(from_record(reply.content).arrays)
-            reply.content[ARRAYS] = array_record(arrays)
+            replace_arrays(reply, arrays)
             if kind == "train":  # a client that means it sends the receipt that belongs to these arrays
                 reply.content[HEAD]["receipt"] = digest(arrays)
         return reply

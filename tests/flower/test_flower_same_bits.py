@@ -8,15 +8,16 @@ from typing import Any
 
 import jax
 import pytest
-from flower_runs import BLR, BNN, Fleet, events, in_process, lines, settings
+from flower_runs import BLR, BNN, Fleet, events, in_process, lines, replace_arrays, settings
 from flwr.app import Message
 
 from fedstein.federation import round_context
 from fedstein.federation.spill_cache import Kept, SpillCache
+from fedstein.flower import records
 from fedstein.flower.messages import FORMAT, REFUSED, Envelope
 from fedstein.flower.node.handlers import handle
 from fedstein.flower.node.rows import Node
-from fedstein.flower.records import ARRAYS, array_record, from_record
+from fedstein.flower.records import from_record
 from fedstein.runs.config import resolve
 from fedstein.runs.defaults import Facts
 
@@ -152,7 +153,7 @@ def test_sums_that_make_no_sense_are_rejected(fleet: Fleet, tmp_path: Path) -> N
         envelope = from_record(request.content)
         if envelope.head["kind"] == "evaluate" and envelope.head["client"] == 1 and (change := next(wrong, None)):
             sent = from_record(reply.content).arrays
-            reply.content[ARRAYS] = array_record({k: a + change.get(k, 0.0) for k, a in sent.items()})
+            replace_arrays(reply, {k: a + change.get(k, 0.0) for k, a in sent.items()})
         return reply
 
     fleet.grid.meddle = meddle
@@ -173,12 +174,17 @@ def test_messages_are_the_fewest_that_the_scheme_allows(fleet: Fleet, tmp_path: 
     assert {event["event"] for event in events(out)} == {"joined"}  # nothing was asked twice
 
 
-def test_nothing_on_the_wire_is_a_pickle(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.run(settings(BNN), tmp_path / "run")
-    kinds = {
-        array.stype
-        for message in fleet.grid.sent
-        for record in message.content.array_records.values()
-        for array in record.values()
-    }
-    assert kinds == {"fedstein.raw"}
+@pytest.mark.parametrize("small", [0, records.SMALL], ids=["records", "with the head"])
+def test_nothing_on_the_wire_is_a_pickle(
+    small: int, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays are bytes of a known type, in records of their own or with the head; the results are the same."""
+    monkeypatch.setattr(records, "SMALL", small)
+    out = fleet.run(settings(BNN), tmp_path / "run")
+    assert lines(out) == lines(in_process(settings(BNN), tmp_path / "whole"))
+    kinds, types = set(), set()
+    for message in fleet.grid.sent:
+        assert set(message.content) <= {records.HEAD, records.ARRAYS}
+        types |= set(message.content[records.HEAD].get(records.TYPES, ()))
+        kinds |= {array.stype for array in message.content.array_records.get(records.ARRAYS, {}).values()}
+    assert (kinds, types) == (({"fedstein.raw"}, set()) if small == 0 else (set(), {"float32", "float64"}))

@@ -43,7 +43,7 @@ ROGUE = """
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from fedstein.flower import answer
-from fedstein.flower.records import ARRAYS, array_record, from_record
+from fedstein.flower.records import arrays_content, from_record, to_record
 
 app = ClientApp()
 
@@ -62,8 +62,8 @@ def meddle(message, context):
         arrays = {name: array.astype("float64") for name, array in arrays.items()}
     else:
         return Message(RecordDict({"nonsense": ArrayRecord()}), reply_to=message)
-    reply.content[ARRAYS] = array_record(arrays)
-    return reply
+    head = from_record(reply.content).head
+    return Message(to_record(head, arrays_content(arrays)), reply_to=message)
 """
 
 

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.supercore import log
 
 from fedstein.flower.messages import REFUSED, Envelope
-from fedstein.flower.records import array_record, from_record, to_record
+from fedstein.flower.records import arrays_content, from_record, to_record
 
 app = ClientApp()
 
@@ -37,7 +37,7 @@ def answer(message: Message, context: Context) -> Message:
 
     reply = handle(request, read_node(context.node_config))
     log_refusal(reply)
-    return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)
+    return Message(to_record(reply.head, arrays_content(reply.arrays)), reply_to=message)
 
 
 def log_refusal(reply: Envelope) -> None:

@@ -9,6 +9,7 @@ kill waits just as long for its first answer.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from logging import INFO
 from typing import Any
@@ -79,10 +80,12 @@ class Receiver:
             if not reception.is_alive():
                 self._late.remove(reception)
                 return reception.result()
+        began = time.monotonic()
         try:
             found = receive()
         except RunNotRunningException:
             return None
+        self.alarm.looked(time.monotonic() - began)
         if found is None:
             return None
         reception = Reception(lambda: self.store(receive=lambda: found, **others), self.alarm)

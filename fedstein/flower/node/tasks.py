@@ -32,7 +32,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from fedstein.errors import FedsteinError
 from fedstein.flower.node.client_app import log_refusal
 from fedstein.flower.node.worker_pool import WorkerPool
-from fedstein.flower.records import array_record, from_record, to_record
+from fedstein.flower.records import arrays_content, from_record, to_record
 from fedstein.flower.waits import Alarm
 
 CLIENT_APP = "fedstein.flower.node.client_app:app"
@@ -116,7 +116,7 @@ class TaskRunner:
             reply = self.pool.ask(request, node_config, min(self.seconds, message.metadata.ttl))
         log_refusal(reply)
         log(INFO, "fedstein: %s: answered in %.3f s", what, time.monotonic() - began)
-        return Message(to_record(reply.head, array_record(reply.arrays)), reply_to=message)
+        return Message(to_record(reply.head, arrays_content(reply.arrays)), reply_to=message)
 
     def _refuse_other(self, digest: str, content: bytes) -> None:
         if digest in self._ours:

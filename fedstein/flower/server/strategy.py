@@ -33,7 +33,7 @@ from fedstein.federation.protocol import first, run_round
 from fedstein.federation.records import RoundRecord
 from fedstein.federation.round_context import RunState
 from fedstein.flower.messages import Envelope, Head
-from fedstein.flower.records import array_record, to_record
+from fedstein.flower.records import arrays_content, to_record
 from fedstein.flower.server.events import Events
 from fedstein.flower.server.run import prepare_over
 from fedstein.flower.server.transport import DeliveryFailure, GridTransport, RetryingGrid, read_reply
@@ -62,7 +62,7 @@ class StrategyTransport(GridTransport):
             return super().send(envelopes, arrays, ttl)
         self.free = False
         (node, head), self.ticket = envelopes[0], HANDED + uuid.uuid4().hex
-        record = to_record(head, array_record(arrays))
+        record = to_record(head, arrays_content(arrays))
         self.out.put(Message(record, dst_node_id=node, message_type=MessageType.TRAIN, ttl=ttl))
         return [self.ticket]
 

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from fedstein.errors import FedsteinError
 from fedstein.flower.messages import Envelope, Head, InvalidMessage
-from fedstein.flower.records import array_record, from_record, to_record
+from fedstein.flower.records import arrays_content, from_record, to_record
 from fedstein.flower.server.events import Events
 from fedstein.inference.sites.base import Arrays
 
@@ -240,10 +240,10 @@ class GridTransport:
         return list(self.grid.get_node_ids())
 
     def send(self, envelopes: Sequence[tuple[int, Head]], arrays: Arrays, ttl: float) -> list[str]:
-        record = array_record(arrays)
+        content = arrays_content(arrays)
         messages = [
             Message(
-                to_record(head, record),
+                to_record(head, content),
                 dst_node_id=node,
                 message_type=TYPES.get(head["kind"], MessageType.QUERY),
                 ttl=ttl,
