@@ -7,7 +7,7 @@ are a record of their own, which Flower uploads once for all messages that have 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -19,6 +19,8 @@ RAW = "fedstein.raw"  # the format of our arrays; arrays of other formats are no
 SMALL = 2**16  # bytes of arrays that travel with the head
 # Values beside those of the head: a list each, with an entry for each array. A shape is its sizes with commas between.
 NAMES, TYPES, SHAPES, BYTES = FIELDS = ("array.names", "array.types", "array.shapes", "array.bytes")
+
+Value = TypeVar("Value", str, bytes)
 
 
 class Content(NamedTuple):
@@ -69,31 +71,34 @@ def from_record(record: RecordDict) -> Envelope:
         InvalidMessage: The record was not made by ``to_record``, or an array in it cannot be read.
     """
     head, large = record.get(HEAD), record.get(ARRAYS)
-    known = isinstance(head, ConfigRecord) and (large is None or isinstance(large, ArrayRecord))
-    if not known or len(record) != 1 + (large is not None):
+    others = len(record) != 1 + (large is not None)
+    if not isinstance(head, ConfigRecord) or not isinstance(large, ArrayRecord | None) or others:
         raise InvalidMessage(f"expected the record {HEAD}, or it and {ARRAYS}, got {sorted(record)!r:.200}")
     values = {key: value for key, value in head.items() if key not in FIELDS}
     if large is None:
         return Envelope(values, _small(head))
     if len(values) != len(head):
         raise InvalidMessage(f"expected arrays in {HEAD} or in {ARRAYS}, got both")
-    return Envelope(values, {name: _large(name, array) for name, array in large.items()})
+    return Envelope(values, {str(name): _large(str(name), array) for name, array in large.items()})
 
 
 def _small(head: ConfigRecord) -> Arrays:
     """The arrays beside the head; none if it has none of their fields."""
     if not any(field in head for field in FIELDS):
         return {}
-    lists = [head.get(field) for field in FIELDS]
-    kinds = (str, str, str, bytes)
-    for field, found, kind in zip(FIELDS, lists, kinds, strict=True):
-        if not isinstance(found, list) or not all(isinstance(entry, kind) for entry in found):
-            raise InvalidMessage(f"{field} is not a list of {kind.__name__}, but {found!r:.80}")
-    names, types, shapes, data = lists
+    names, types, shapes = (_list(head, field, str) for field in (NAMES, TYPES, SHAPES))
+    data = _list(head, BYTES, bytes)
     if not len(set(names)) == len(names) == len(types) == len(shapes) == len(data):
         raise InvalidMessage(f"expected four lists with an entry for each array, got names {names!r:.200}")
     every = zip(names, types, shapes, data, strict=True)
     return {name: from_raw(name, RawArray(dtype, _shape(name, text), some)) for name, dtype, text, some in every}
+
+
+def _list(head: ConfigRecord, field: str, kind: type[Value]) -> list[Value]:
+    found: Any = head.get(field)
+    if not isinstance(found, list) or not all(isinstance(entry, kind) for entry in found):
+        raise InvalidMessage(f"{field} is not a list of {kind.__name__}, but {found!r:.80}")
+    return found
 
 
 def _shape(name: str, text: str) -> tuple[int, ...]:
@@ -103,7 +108,7 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
     return tuple(map(int, sizes))
 
 
-def _large(name: Any, array: Array) -> Any:
+def _large(name: str, array: Any) -> Any:
     if array.stype != RAW:
         raise InvalidMessage(f"array {name!r} is serialised as {array.stype!r}; expected {RAW!r}")
-    return from_raw(str(name), RawArray(array.dtype, tuple(array.shape), array.data))
+    return from_raw(name, RawArray(array.dtype, tuple(array.shape), array.data))

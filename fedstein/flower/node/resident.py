@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     atexit.register(pool.close)
     from flwr.supernode.cli import flower_supernode
 
+    from fedstein.flower.node.object_cache import keep_objects
     from fedstein.flower.node.push_retries import retry_pushes
     from fedstein.flower.node.receiver import take_messages
     from fedstein.flower.node.tasks import TaskRunner
@@ -47,6 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         path = Path(file.name)
         os.chmod(path, 0o600)
         shorten_node_waits(alarm)
+        keep_objects()
         take_messages(alarm)
         retry_pushes()
         sys.argv = ["flower-supernode", *others, "--host", HOST, "--port", str(port)]
