@@ -33,6 +33,15 @@ TASKS: dict[str, tuple[dict[str, Any], int, int]] = {  # name -> config, rounds 
         5,
     ),
     "network on MNIST, default": ({"data": {"name": "mnist"}, "partition": {"clients": NODES}}, 8, 3),
+    "network on MNIST, int4 and deflate": (
+        {
+            "data": {"name": "mnist"},
+            "partition": {"clients": NODES},
+            "channel": {"codec": "int4", "packing": "deflate"},
+        },
+        8,
+        3,
+    ),
 }
 SETTLE, WATCH = 40.0, 30.0  # seconds after which nodes count as idle, and for which they are watched then
 MOST = 1800.0  # seconds for a run
