@@ -323,3 +323,24 @@ def test_refined_draws_are_closer_to_pooled_nuts_than_the_site_gaussian(tmp_path
     assert refined[0].max() < 0.25
     assert refined[0].mean() < 0.7 * laplace[0].mean()
     assert refined[1].mean() < 0.7 * laplace[1].mean()
+
+
+@pytest.mark.slow
+def test_few_rows_do_not_end_in_the_degenerate_mode(tmp_path: Path) -> None:
+    """Covertype with 4 x 60 rows: log xi of an earlier version was 7.9, where all weights are tiny; NUTS says 4.2.
+
+    The numbers are those of NUTS on the pooled rows (4 chains x 4000 draws; ``fedstein.studies.posterior_goals``).
+    """
+    raw = {"partition": {"clients": 4, "rows_per_client": 60}, "rounds": 40}
+    dataset = load_dataset(raw)
+    config, _ = resolve(raw, facts_of(dataset))
+    runner.start(prepare_run(config, dataset), tmp_path / "run", lambda record: None)
+    posterior = load(tmp_path / "run")
+    assert posterior.trusted, posterior.problems
+    draws = posterior.draws()
+    assert draws[:, -1].mean() == pytest.approx(4.19, abs=0.3 * 1.05)
+    assert draws[:, -1].std() == pytest.approx(1.05, rel=0.15)
+    assert np.median(draws[:, :-1].std(axis=0)) == pytest.approx(0.171, rel=0.1)
+    assert posterior.weighted is not None
+    away = (posterior.weighted.draws - posterior.weighted.mean) ** 2 / np.diag(posterior.weighted.covariance)
+    assert (posterior.weighted.weights[:, None] * away).max() < 0.1  # no draw has much of a weight's variance
