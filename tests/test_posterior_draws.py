@@ -22,6 +22,8 @@ from fedstein.inference.sampling import Sampler
 from fedstein.inference.summary import COLUMNS
 from fedstein.models import Glm, custom
 from fedstein.posterior import Posterior, load
+from fedstein.report.load import load_run
+from fedstein.report.summary import summarise
 from fedstein.runs import runner
 from fedstein.runs.config import resolve
 from fedstein.runs.federate import facts_of, load_dataset, prepare_run
@@ -247,11 +249,14 @@ def test_sites_of_nearly_separable_rows_are_disproved_at_the_particles_and_confi
     assert "The sites do not match the clients' likelihoods" in at_particles.problems[0]
     assert "set sites.expand = 'variational'" in str(at_particles.table())
     assert "not to be trusted" in repr(at_particles)
+    (note,) = [note for note in summarise([load_run(folder)]).notes if "trusted" in note]
+    assert note.startswith("Intervals of run are not to be trusted: The sites do not match")
     assert at_particles.weighted is None
     out = run(tmp_path / "refined", sites={"kind": "curvature", "structure": "full", "expand": "variational"})
     refined = load(out)
     assert refined.trusted, refined.problems
     assert "not to be trusted" not in repr(refined)
+    assert not [note for note in summarise([load_run(out)]).notes if "trusted" in note]
     weights = json.loads((out / "weights.json").read_text())
     assert weights["k"] <= 0.7
     assert weights["ess"] > 1000

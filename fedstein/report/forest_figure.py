@@ -29,7 +29,7 @@ def draw_forest(names: Sequence[str], intervals: Mapping[str, np.ndarray], title
     figure = Figure(figsize=(7.0, 1.5 + 0.5 * (len(parts) - 1) + 0.22 * len(names)), layout="constrained")
     panels = figure.subplots(len(parts), squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for axes, part in zip(panels, parts, strict=True):
-        _draw_panel(axes, [names[n] for n in part], {label: found[part] for label, found in intervals.items()})
+        _draw_panel(axes, [names[int(n)] for n in part], {label: found[part] for label, found in intervals.items()})
     panels[-1].set_xlabel("median and 90% interval")
     panels[0].set_title(title, fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
