@@ -29,9 +29,9 @@ from fedstein.posterior_checks import check_draws, check_level, check_seed
 from fedstein.posterior_tools import PosteriorTools
 from fedstein.runs.build import build_model
 from fedstein.runs.config import Config, unknown
-from fedstein.runs.doubts import doubts
+from fedstein.runs.doubts import doubts_of_run
 from fedstein.runs.folder import RunFolder
-from fedstein.runs.kept_draws import read_draws, read_sums, read_weighted, read_weights, write_draws
+from fedstein.runs.kept_draws import read_draws, read_sums, read_weighted, write_draws
 from fedstein.runs.sections import CUSTOM
 
 SOURCES = ("draws", "weighted", "nuts", "gaussian", "particles")
@@ -380,7 +380,6 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
         raise InputError(f"{path}: weighted.safetensors has other parameters than the model; it is damaged")
     gaussian = folder.read_gaussian() if folder.has_gaussian() else None
     records = [record.to_dict() for record in folder.records()]
-    known = folder.saved_doubts()
     return Posterior(
         model,
         particles,
@@ -390,7 +389,7 @@ def load(path: str | Path, model: Model | None = None) -> Posterior:
         scaling=folder.scaling(),
         sums=read_sums(folder.path),
         features=tuple(map(str, facts["features"])),
-        doubts=known if known is not None else doubts(config, records, folder.refined(), read_weights(folder.path)),
+        doubts=doubts_of_run(folder, config, records),
         folder=folder.path,
         labels=read_labels(facts["labels"], str(facts.get("label_kind", "text"))),
         client_names=folder.client_names(),

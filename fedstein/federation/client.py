@@ -29,7 +29,7 @@ from fedstein.inference.natural import (
     read_request,
     site_message,
 )
-from fedstein.inference.points import likelihoods_message, points_of
+from fedstein.inference.points import likelihoods_message, points_of, sums_for
 from fedstein.inference.schedule import Schedule, constant
 from fedstein.inference.sites.base import Arrays, Own, State
 from fedstein.inference.target import SharedTarget, SharedTerms, Target
@@ -274,7 +274,8 @@ class ClientProgram:
         self._gate("weigh")
         spec = self.method.spec
         points = points_of(spec.model, request)
-        return likelihoods_message(points, log_likelihoods(spec.model, shard, points, temperature=spec.temperature))
+        found = log_likelihoods(spec.model, shard, points, temperature=spec.temperature)
+        return likelihoods_message(sums_for(spec.model, request), found)
 
     def state_after(
         self, round_index: int, client: int, update: Arrays, private: State, assignment: Arrays, cached: Arrays

@@ -29,7 +29,9 @@ def mixing(residuals: Sequence[GaussianSite], mean: np.ndarray, covariance: np.n
     Returns:
         Shares that add up to one; None if they would be too large.
     """
-    moves = np.stack([_move(residual, mean, covariance) for residual in residuals])
+    values, axes = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    root = axes * np.sqrt(np.maximum(values, 0.0))
+    moves = np.stack([_move(residual, mean, root) for residual in residuals])
     gram = moves @ moves.T
     size = float(np.trace(gram))
     if not np.isfinite(size) or size <= 0:
@@ -53,9 +55,7 @@ def positive(total: GaussianSite) -> bool:
     return bool(values[0] >= -1e-8 * max(abs(values[-1]), 1e-300))
 
 
-def _move(residual: GaussianSite, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Compute how the posterior would move, in coordinates in which its covariance is the identity."""
-    values, axes = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    root = axes * np.sqrt(np.maximum(values, 0.0))
+def _move(residual: GaussianSite, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Compute how the posterior would move, in coordinates in which its covariance, root root', is the identity."""
     shift = root.T @ (residual.eta - residual.precision @ mean)
     return np.concatenate([shift, (root.T @ residual.precision @ root).ravel() / np.sqrt(2)])

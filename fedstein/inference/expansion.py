@@ -19,7 +19,7 @@ E_q[d log p] even if eigenvalues were cut off. All computations use float64, wha
 from __future__ import annotations
 
 import itertools
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -176,6 +176,7 @@ def row_gradients(model: Model, rows: int, draws: int = DRAWN) -> int:
     return 2 * rows if model.glm is not None else rows * draws * (1 + model.dim)
 
 
+@lru_cache(maxsize=8)  # every expansion of a client needs the same rule
 def quadrature(dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Points and their shares for the expectation over a standard normal vector.
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from fedstein.errors import InputError
+from fedstein.inference.cells import Cells
 from fedstein.inference.collapse import Prepared, conditional, log_density, parts_of, prepared, prior_given, together
 from fedstein.inference.laplace import laplace_frame
 from fedstein.inference.natural import GaussianSite
@@ -49,9 +50,11 @@ class HyperGrid(NamedTuple):
         found: np.ndarray = np.exp(self.log_density) * self.volume
         return found
 
-    def tempered(self, temperature: float) -> HyperGrid:
-        """The density to the power 1 / temperature."""
-        return self._replace(log_density=_normalised(self.log_density / temperature, self.volume))
+    @property
+    def cells(self) -> Cells:
+        """The same as boxes to draw from."""
+        sides = np.full(len(self.spans), SIDE[len(self.spans)])
+        return Cells(self.points[0], self.spans, sides, self.log_density)
 
 
 def has_grid(model: Model) -> bool:
@@ -116,22 +119,6 @@ def moments(model: Model, total: GaussianSite, grid: HyperGrid) -> tuple[np.ndar
         means, spread = np.asarray(means)[: len(kept)], np.asarray(spread)
     mean = shares @ means
     return mean, spread + (means - mean).T @ (shares[:, None] * (means - mean))
-
-
-def draw(grid: HyperGrid, uniform: np.ndarray, jitter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Draws of h with their log-densities.
-
-    Args:
-        grid: The grid.
-        uniform: n increasing numbers in (0, 1), which choose the cells.
-        jitter: n x m uniform numbers in (0, 1), which choose the places in them.
-
-    Returns:
-        n x m values, and n log-densities up to a constant.
-    """
-    edges = np.cumsum(grid.shares)
-    cells = np.minimum(np.searchsorted(edges / edges[-1], uniform), len(edges) - 1)
-    return grid.points[cells] + (jitter - 0.5) @ grid.spans, grid.log_density[cells]
 
 
 def _normalised(heights: np.ndarray, volume: float) -> np.ndarray:

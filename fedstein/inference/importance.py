@@ -65,8 +65,9 @@ class Weighted:
         z are the draws in standard deviations from their mean. It is large where a few draws, far out or with large
         weights, account for much of a parameter's variance.
         """
-        sd = np.sqrt(np.diag(self.covariance))
-        squares = ((self.draws - self.mean) / np.where(sd > 0, sd, 1.0)) ** 2
+        squares = (self.draws - self.mean) ** 2
+        variances = self.weights @ squares
+        squares = squares / np.where(variances > 0, variances, 1.0)
         return float(np.sqrt(np.max(self.weights**2 @ (squares - 1) ** 2)) / 2)
 
     @property

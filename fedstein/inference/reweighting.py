@@ -11,30 +11,35 @@ h (``scale_sites``), and draws from those sites are weighted instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedstein.inference import hyper_grid, scale_sites
+from fedstein.inference import hyper_grid
 from fedstein.inference.anderson import combined, mixing, positive
+from fedstein.inference.cells import Cells
 from fedstein.inference.collapse import Sums, log_target
-from fedstein.inference.importance import Weighted, weigh
-from fedstein.inference.natural import WIRE, GaussianSite, natural_distance
-from fedstein.inference.points import given_request, plain_request, points_of, sites_of, uniforms
+from fedstein.inference.importance import RELIABLE, Weighted, weigh
+from fedstein.inference.natural import GaussianSite, natural_distance
+from fedstein.inference.points import CELLS, given_request, log_density_of, plain_request, points_of, purpose, uniforms
 from fedstein.inference.sampling import Sampler, sample_posterior
-from fedstein.inference.scale_sites import ScaleSites, can_have_nodes, has_scale, node, one_site, tabulate
+from fedstein.inference.scale_sites import Node, ScaleSites, can_have_nodes, has_scale, node, one_site, tabulate
 from fedstein.models.base import Model, cut
 
-COUNT = 4000  # draws to quote from
-MANY = 16_000  # the same, if the standard deviations of fewer draws are too uncertain
+COUNT = 4000  # draws to quote from; more are made in steps of as many
+MANY = 16_000  # the most draws that are cheaper than better sites
+MOST = 64_000  # the most, if the standard deviations of fewer draws are too uncertain
+GROWTH = 2.0  # how many times as many draws there are after a step: the error that few draws show is itself uncertain
+COUNT_AT_NODES = 8000  # the first draws from sites at several scales, which are more bytes than as many answers
 FEW = 400  # draws that only check
 SCALE_TEMPERATURE = 1.3
 SCALE_TEMPERATURE_AT_NODES = 2.0  # used if the weights have shown that the tails of h matter
 NODES = (-3.0, -1.5, 0.0, 1.5, 3.0)  # sds of h from its mean
-UNCERTAIN = 0.03  # the relative Monte Carlo standard error of an sd from which more draws are needed
+UNCERTAIN = 0.03  # the relative Monte Carlo standard error of an sd above which more draws are needed
 POOR_K, POOR_SHARE = 0.5, 0.4  # weights with a larger k, or a smaller share of effective draws, are poor
 
 AskNodes = Callable[[list[int], np.ndarray, np.ndarray], Mapping[int, list[tuple[GaussianSite, float]]]]
@@ -47,31 +52,50 @@ class Proposal(NamedTuple):
     request: dict[str, np.ndarray]
     log_density: np.ndarray
     problems: tuple[str, ...] = ()  # the reasons to doubt that draws of NUTS are draws of q
+    grid: Cells | None = None  # the density of h, which further batches need
 
 
 class NodePasses(NamedTuple):
-    """How sites at nodes are refined: at most ``most`` times, until they move by less than ``tolerance`` sds.
+    """How sites at nodes are refined: at most ``most`` times, each until it moves by less than ``tolerance`` sds.
 
     The last ``memory`` answers are combined (``anderson``); if that is not safe, the step is damped.
     """
 
-    most: int = 6
+    most: int = 8
     damping: float = 0.6
-    tolerance: float = 0.05
+    tolerance: float = 0.03
     memory: int = 4
 
 
 class NodesFound(NamedTuple):
-    """Sites at the nodes, the remaining distance after each pass, and how many answers were requested and received."""
+    """Sites at the nodes, the remaining distance after each pass, and how many expansions were requested."""
 
     sites: ScaleSites
     to_go: list[float]
-    asked: int
-    answered: int
+    expansions: int
+
+
+@dataclass
+class _AtNode:
+    """The state of one node: the sum of its sites, q, the last answer to it, and how far there was to go."""
+
+    scale: float
+    total: GaussianSite
+    q: Node = field(init=False)
+    value: float = 0.0
+    to_go: float = np.inf
+    earlier: list[tuple[GaussianSite, GaussianSite]] = field(default_factory=list)
 
 
 def propose(
-    model: Model, total: GaussianSite, *, sites: ScaleSites | None = None, count: int = COUNT, seed: int = 0
+    model: Model,
+    total: GaussianSite,
+    *,
+    sites: ScaleSites | None = None,
+    count: int = COUNT,
+    seed: int = 0,
+    batch: int = 0,
+    grid: Cells | None = None,
 ) -> Proposal:
     """Draw from the prior and the sites.
 
@@ -81,6 +105,8 @@ def propose(
         sites: Sites at several values of the prior's scale, if there are any; they take the place of ``total``.
         count: How many draws; a multiple of four.
         seed: Fixes them.
+        batch: Draws with other numbers of a batch are further ones of the same q.
+        grid: The density of h, if an earlier batch has tabulated it.
 
     Returns:
         The proposal.
@@ -96,17 +122,13 @@ def propose(
             return Proposal(theta, request, np.asarray(_log_target(model, total, theta)), tuple(found.problems))
     temperature = SCALE_TEMPERATURE if sites is None else SCALE_TEMPERATURE_AT_NODES
     sites, wider = sites or one_site(total), widening(model.dim)
-    places = (np.arange(count) + uniforms(seed, 1, count, 1)[:, 0]) / count
-    if has_scale(model):
-        grid = tabulate(model, sites).tempered(temperature)
-        moved = np.asarray(scale_sites.draw_scales(grid, places), WIRE)[:, None].astype(np.float64)
-        log_q = np.interp(moved[:, 0], grid.points, grid.log_density)
-    else:
-        cells = hyper_grid.tabulate(model, total).tempered(SCALE_TEMPERATURE)
-        moved, log_q = hyper_grid.draw(cells, places, uniforms(seed, 2, count, cells.points.shape[1]))
-    request = given_request(sites, moved, seed, wider)
-    theta, sent = points_of(model, request), sites_of(request)
-    return Proposal(theta, request, log_q + scale_sites.log_density_given(model, sent, theta, wider))
+    if grid is None:
+        grid = (tabulate(model, sites) if has_scale(model) else hyper_grid.tabulate(model, total)).cells
+        grid = grid.tempered(temperature)
+    chosen = grid.chosen((np.arange(count) + uniforms(seed, purpose(CELLS, batch), count, 1)[:, 0]) / count)
+    request = given_request(sites, grid, chosen, seed, batch, wider)
+    log_q = grid.log_density[chosen] + log_density_of(model, request)
+    return Proposal(points_of(model, request), request, log_q, grid=grid)
 
 
 def weigh_proposal(
@@ -136,17 +158,47 @@ def weigh_proposal(
 
 
 def needs_better_sites(weighted: Weighted) -> bool:
-    """Tell whether better sites are needed: the tail of the weights is heavy, or most draws have little weight."""
-    return weighted.k > POOR_K or weighted.share < POOR_SHARE
+    """Tell whether better sites are needed.
 
-
-def needs_more_draws(model: Model, weighted: Weighted) -> bool:
-    """Tell whether more draws are needed, and can be had for a few bytes: a standard deviation is too uncertain.
-
-    Clients make the draws from a seed if the prior is Gaussian given a few parameters. For other models every draw
-    travels, and there are no more.
+    They are needed if the tail of the weights is heavy, if most draws have little weight, or if it would take very many
+    draws until every standard deviation is certain. In the last case a few draws far out have much of a parameter's
+    variance, because q has too few draws there, and more draws of q would find more of them.
     """
-    return (has_scale(model) or hyper_grid.has_grid(model)) and weighted.sd_error > UNCERTAIN
+    needed = draws_needed(weighted) if len(weighted.draws) >= COUNT else 0.0  # fewer draws do not show it
+    limit = POOR_K if len(weighted.draws) <= COUNT else RELIABLE
+    return weighted.k > limit or weighted.share < POOR_SHARE or needed > MANY
+
+
+def draws_needed(weighted: Weighted) -> float:
+    """Compute how many draws it would take until the relative error of no standard deviation exceeds UNCERTAIN.
+
+    Monte Carlo errors fall with the root of the number of draws. A single draw with a share s of a parameter's variance
+    makes an error of s / 2, so that with enough draws none has more than 2 UNCERTAIN of a variance.
+    """
+    return len(weighted.draws) * (weighted.sd_error / UNCERTAIN) ** 2
+
+
+def further_draws(model: Model, weighted: Weighted) -> int:
+    """Compute how many draws to add.
+
+    Args:
+        model: The model. Clients make the draws from a seed if its prior is Gaussian given a few parameters. For other
+            models every draw travels, and there are no more.
+        weighted: The draws so far.
+
+    Returns:
+        How many; zero if there are enough, or MOST.
+    """
+    count, needed = len(weighted.draws), draws_needed(weighted)
+    if not (has_scale(model) or hyper_grid.has_grid(model)) or not needed > count:
+        return 0
+    return max(min(COUNT * int(np.ceil(min(needed, GROWTH * count) / COUNT)), MOST) - count, 0)
+
+
+def together(parts: Sequence[Proposal]) -> Proposal:
+    """Several batches of draws of one q as one."""
+    draws, densities = (np.concatenate([getattr(part, name) for part in parts]) for name in ("draws", "log_density"))
+    return parts[-1]._replace(draws=draws, log_density=densities)
 
 
 def refine_nodes(
@@ -178,32 +230,37 @@ def refine_nodes(
     assert can_have_nodes(model)
     passes = passes or NodePasses()
     grid = tabulate(model, one_site(total))
-    scales = grid.mean + grid.sd * np.array(NODES)
-    sums, there = [total] * len(scales), sorted(sites)
-    earlier: list[list[tuple[GaussianSite, GaussianSite]]] = [[] for _ in scales]
+    at = [_AtNode(scale, total) for scale in grid.mean + grid.sd * np.array(NODES)]
+    there, moving = sorted(sites), list(at)
     record: list[float] = []
-    asked = answered = 0
+    expansions = 0
     while True:
-        q = [node(model, scale, site) for scale, site in zip(scales, sums, strict=True)]
+        for one in moving:
+            one.q = node(model, one.scale, one.total)
+        q = [one.q for one in moving]
         means, covariances = np.stack([part.mean for part in q]), np.stack([part.covariance for part in q])
         answers = ask(there, means, covariances) if there else {}
-        asked, answered = asked + len(there), answered + len(answers)
+        expansions += len(moving) * len(there)
         there = [client for client in there if client in answers]
         fresh, values = _totals(sites, answers, q)
-        record.append(max(natural_distance(a, b, p.mean, _floored(p)) for a, b, p in zip(sums, fresh, q, strict=True)))
+        for one, new, value in zip(moving, fresh, values, strict=True):
+            one.value, one.to_go = value, natural_distance(one.total, new, one.q.mean, _floored(one.q))
+            one.earlier = [*one.earlier, (one.total, new)][-passes.memory :]
+        record.append(max(one.to_go for one in at))
         on_pass(record[-1])
-        if record[-1] <= passes.tolerance or len(record) == passes.most:
+        moving = [one for one in moving if one.to_go > passes.tolerance]
+        if not moving or len(record) == passes.most:
             break
-        earlier = [[*pairs, (old, new)][-passes.memory :] for pairs, old, new in zip(earlier, sums, fresh, strict=True)]
-        sums = [_step(pairs, at, passes.damping) for pairs, at in zip(earlier, q, strict=True)]
+        for one in moving:
+            one.total = _step(one.earlier, one.q, passes.damping)
     found = ScaleSites(
-        scales,
-        np.stack([site.eta for site in sums]),
-        np.stack([site.precision for site in sums]),
-        np.array([part.bound for part in q]) + values,
-        np.array([part.slope for part in q]),
+        np.array([one.scale for one in at]),
+        np.stack([one.total.eta for one in at]),
+        np.stack([one.total.precision for one in at]),
+        np.array([one.q.bound + one.value for one in at]),
+        np.array([one.q.slope for one in at]),
     )
-    return NodesFound(found, record, asked, answered)
+    return NodesFound(found, record, expansions)
 
 
 def widening(dim: int) -> float:
@@ -229,7 +286,7 @@ def _plain(theta: np.ndarray) -> dict[str, np.ndarray]:
 def _totals(
     sites: Mapping[int, GaussianSite],
     answers: Mapping[int, list[tuple[GaussianSite, float]]],
-    q: list[scale_sites.Node],
+    q: list[Node],
 ) -> tuple[list[GaussianSite], np.ndarray]:
     """Sums over clients at every node: of expansions, and of average log-likelihoods."""
     totals, values = [], np.zeros(len(q))
@@ -246,13 +303,13 @@ def _totals(
     return totals, values
 
 
-def _floored(at: scale_sites.Node) -> np.ndarray:
+def _floored(at: Node) -> np.ndarray:
     """The covariance without the zero variance of h, which has no sds to move by."""
     fixed = np.diag(at.covariance) == 0
     return at.covariance + np.diag(np.where(fixed, 1e-300, 0.0))
 
 
-def _step(pairs: list[tuple[GaussianSite, GaussianSite]], at: scale_sites.Node, damping: float) -> GaussianSite:
+def _step(pairs: list[tuple[GaussianSite, GaussianSite]], at: Node, damping: float) -> GaussianSite:
     """The next sum at a node, from the sums of earlier passes and the answers to them."""
     residuals = [GaussianSite(*(b - a for a, b in zip(old, new, strict=True))) for old, new in pairs]
     shares = mixing(residuals, at.mean, _floored(at))

@@ -26,6 +26,7 @@ from jax import Array
 
 from fedstein.errors import InputError
 from fedstein.inference import shared_axes
+from fedstein.inference.cells import Cells
 from fedstein.inference.collapse import Sums, log_target, parts_of, prior_given, together
 from fedstein.inference.natural import GaussianSite
 from fedstein.models.base import Model, cut
@@ -65,9 +66,11 @@ class Grid(NamedTuple):
     def sd(self) -> float:
         return float(np.sqrt(self.shares @ (self.points - self.mean) ** 2))
 
-    def tempered(self, temperature: float) -> Grid:
-        """The density to the power 1 / temperature."""
-        return _normalised(self.points, self.log_density / temperature)
+    @property
+    def cells(self) -> Cells:
+        """The same as intervals to draw from."""
+        step = np.array([[self.points[1] - self.points[0]]])
+        return Cells(self.points[:1], step, np.array([len(self.points)]), self.log_density)
 
 
 def has_scale(model: Model) -> bool:
@@ -158,7 +161,7 @@ def draw(model: Model, sites: ScaleSites, grid: Grid, count: int, seed: int, wid
     Args:
         model: The model.
         sites: The sites.
-        grid: The density of h to draw from; ``tempered`` makes it wider.
+        grid: The density of h to draw from.
         count: How many draws.
         seed: Fixes them.
         widening: The factor by which the sds of w given h are larger.
@@ -192,8 +195,16 @@ def draw_given(model: Model, sites: ScaleSites, moved: np.ndarray, noise: np.nda
     Returns:
         n x d.
     """
+    return drawn_with_log_dets(model, sites, moved, noise)[0]
+
+
+def drawn_with_log_dets(
+    model: Model, sites: ScaleSites, moved: np.ndarray, noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What ``draw_given`` returns, and log |P| / 2 for each draw, P being the precision of w given h."""
     with jax.enable_x64(True):
-        return np.asarray(_draw(model, _placed(sites), jnp.asarray(moved), jnp.asarray(noise)))
+        theta, log_dets = _draw(model, _placed(sites), jnp.asarray(moved), jnp.asarray(noise))
+        return np.asarray(theta), np.asarray(log_dets)
 
 
 def log_density_given(model: Model, sites: ScaleSites, theta: np.ndarray, widening: float = 1.0) -> np.ndarray:
@@ -314,14 +325,15 @@ def _moments(model: Model, sites: ScaleSites, scales: Array, shares: Array) -> t
 
 
 @partial(jax.jit, static_argnums=0)
-def _draw(model: Model, sites: ScaleSites, moved: Array, noise: Array) -> Array:
-    def one(entry: tuple[Array, Array]) -> Array:
+def _draw(model: Model, sites: ScaleSites, moved: Array, noise: Array) -> tuple[Array, Array]:
+    def one(entry: tuple[Array, Array]) -> tuple[Array, Array]:
         moved, standard = entry
         mean, lower = _given(model, _between(sites, moved[0])[0], moved)
         offset = jax.scipy.linalg.solve_triangular(lower.T, standard)
-        return together(model, mean + offset, moved)
+        return together(model, mean + offset, moved), jnp.sum(jnp.log(jnp.diag(lower)))
 
-    return jax.lax.map(one, (moved, noise))
+    found: tuple[Array, Array] = jax.lax.map(one, (moved, noise))
+    return found
 
 
 @partial(jax.jit, static_argnums=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -10,11 +11,15 @@ from typing import Any
 
 from scipy.special import stdtrit
 
+from fedstein.errors import InputError
 from fedstein.evaluation.metrics import NAMES, Metrics
 from fedstein.report.groups import ABSENT, Group, differing_keys, group_runs
 from fedstein.report.load import MEASURES, Run
+from fedstein.runs.doubts import doubts_of_run
+from fedstein.runs.folder import RunFolder
 
 LEVEL = 0.95
+SPELT_OUT = 3  # the most runs whose reasons for doubt are spelt out
 COSTS = ("bytes_down", "bytes_up", "seconds")
 GRADIENTS = ("train", "site", "report")
 
@@ -188,10 +193,24 @@ def _notes(groups: Sequence[Group], differences: Sequence[Difference], metric: s
         listed = "; ".join(f"{run.path.name} ({run.status})" for run in unfinished)
         notes.append(f"Not finished, so the tail is the last quarter of the rounds so far: {listed}.")
     notes += _reference_notes(groups)
+    notes += _posterior_notes(groups)
     for group in groups:
         if any(run.tail[metric]["mean"] is None for run in group.runs):
             notes.append(f"{group.label}: the tail {metric} of at least one run is missing or not finite, so no mean.")
     return notes
+
+
+def _posterior_notes(groups: Sequence[Group]) -> list[str]:
+    """Return the notes on posteriors whose intervals are not to be trusted."""
+    found = {}
+    for run in (run for group in groups for run in group.runs if run.summary is not None):
+        with suppress(InputError):  # a run of an earlier version has a config that is not read any more
+            folder, config = RunFolder.open(run.path)
+            if reasons := doubts_of_run(folder, config, run.rounds):
+                found[run.path.name] = reasons
+    if len(found) > SPELT_OUT:
+        return [f"Intervals of these runs are not to be trusted, fedstein summary says why: {'; '.join(found)}."]
+    return [f"Intervals of {name} are not to be trusted: {' '.join(reasons)}" for name, reasons in found.items()]
 
 
 def _reference_notes(groups: Sequence[Group]) -> list[str]:

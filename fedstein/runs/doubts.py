@@ -8,6 +8,8 @@ from typing import Any
 from fedstein.inference.importance import ENOUGH, SHARE, tail_is_harmless
 from fedstein.runs.build import barred_from, structure_of
 from fedstein.runs.config import Config
+from fedstein.runs.folder import RunFolder
+from fedstein.runs.kept_draws import read_weights
 
 
 def doubts(
@@ -54,6 +56,24 @@ def doubts(
         whose = "its" if len(missing) == 1 else "their"
         found.append(f"{_clients(missing)} never trained, so the posterior contains nothing about {whose} rows.")
     return (*found, *doubts_of_weights(weights, quoted=refined is not None))
+
+
+def doubts_of_run(folder: RunFolder, config: Config, records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """List the ``doubts`` about a finished run, or those that a saved posterior was saved with.
+
+    Args:
+        folder: The run folder.
+        config: Its config.
+        records: Its rounds.
+
+    Returns:
+        A sentence for each reason.
+
+    Raises:
+        InputError: A file is damaged.
+    """
+    known = folder.saved_doubts()
+    return known if known is not None else doubts(config, records, folder.refined(), read_weights(folder.path))
 
 
 def doubts_of_weights(weights: Mapping[str, Any] | None, quoted: bool) -> list[str]:

@@ -33,16 +33,18 @@ from fedstein.inference.natural import (
     read_request,
     read_site,
 )
+from fedstein.inference.points import read_likelihoods
 from fedstein.inference.reweighting import (
     COUNT,
+    COUNT_AT_NODES,
     FEW,
-    MANY,
     NODES,
     Proposal,
+    further_draws,
     needs_better_sites,
-    needs_more_draws,
     propose,
     refine_nodes,
+    together,
     weigh_proposal,
 )
 from fedstein.inference.scale_sites import ScaleSites, can_have_nodes
@@ -54,6 +56,9 @@ from fedstein.runs.defaults import LARGEST_MOVED
 
 NUMBER = np.dtype(WIRE).itemsize  # bytes of a number of an expansion
 PASSES = Passes()
+WORSE = (
+    0.25  # draws from sites at several scales, whose scale is wider, are no gain if a smaller part of the share counts
+)
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
 PRIVATE = "the clients of a private run are not asked for their likelihoods"
@@ -142,6 +147,7 @@ class Clients:
         barred = barred_from(config)
         self.rows = {client.id: client.rows for client in engine.clients if client.id not in barred}
         self.bytes_down = self.bytes_up = self.points = 0
+        self.answered = set(self.rows)  # clients that have answered every request of log-likelihoods
 
     def sites(self) -> dict[int, GaussianSite]:
         """The accepted site of each client; that of one that never trained is one."""
@@ -171,7 +177,7 @@ class Clients:
         replies = self.engine.weigh(self.state.round, proposal.request, numbers, self.state.sites)
         self._count(proposal.request, numbers, replies)
         self.points += len(proposal.draws) * sum(self.rows[client] for client in replies)
-        return {client: np.asarray(reply["log_likelihood"], np.float64) for client, reply in replies.items()}
+        return {client: read_likelihoods(reply) for client, reply in replies.items()}
 
     def _count(self, request: Mapping[str, Any], numbers: Sequence[int], replies: Mapping[int, Any]) -> None:
         self.bytes_down += len(numbers) * sum(np.asarray(array).nbytes for array in request.values())
@@ -210,6 +216,37 @@ def run_passes(
     return refined.sites, summary
 
 
+class Draws:
+    """Draws of one proposal, to which batches are added, with the clients' log-likelihoods at them."""
+
+    def __init__(
+        self,
+        config: Config,
+        clients: Clients,
+        sites: Mapping[int, GaussianSite],
+        total: GaussianSite,
+        say: Say,
+        at: ScaleSites | None = None,
+    ):
+        self.config, self.clients, self.sites, self.total, self.say, self.at = config, clients, sites, total, say, at
+        self.proposals: list[Proposal] = []
+        self.answers: list[dict[int, np.ndarray]] = []
+
+    def more(self, count: int) -> Weighted:
+        """Add so many draws, and weight all."""
+        model, batch = self.clients.model, len(self.proposals)
+        grid = self.proposals[0].grid if batch else None
+        proposal = propose(model, self.total, sites=self.at, count=count, seed=self.config.seed, batch=batch, grid=grid)
+        self.proposals.append(proposal)
+        self.answers.append(self.clients.log_likelihoods(proposal))
+        there = set(self.sites).intersection(*self.answers)  # the site of any other stands for its likelihood
+        self.clients.answered &= there
+        answers = {client: np.concatenate([part[client] for part in self.answers]) for client in there}
+        found = weigh_proposal(model, together(self.proposals), answers, self.sites)
+        self.say(f"sites checked at {len(found.draws)} draws: Pareto k {found.k:.2f}, {found.ess:.0f} effective draws")
+        return found
+
+
 def check_sites(
     config: Config, clients: Clients, sites: Mapping[int, GaussianSite], total: GaussianSite, many: bool, say: Say
 ) -> tuple[dict[str, Any], Weighted]:
@@ -229,49 +266,42 @@ def check_sites(
     Raises:
         InputError: Prior and sites have no finite moments.
     """
-    began, answered, problems = time.perf_counter(), set(sites), list[str]()
-
-    def weighted_from(at: ScaleSites | None, count: int) -> Weighted:
-        nonlocal answered
-        proposal = propose(clients.model, total, sites=at, count=count, seed=config.seed)
-        answers = clients.log_likelihoods(proposal)
-        answered = answered & set(answers)
-        problems[:] = proposal.problems if many else ()  # few draws that only check are never enough to quote
-        found = weigh_proposal(clients.model, proposal, answers, sites)
-        say(f"sites checked at {len(found.draws)} draws: Pareto k {found.k:.2f}, {found.ess:.0f} effective draws")
-        return found
-
-    nodes, node_rows, can = None, 0, can_have_nodes(clients.model)
-    best = weighted_from(None, COUNT if many and not can else FEW)
-    if many and can:
-        # few draws detect clearly poor sites; sites that seem good are judged by many draws
-        if not needs_better_sites(best):
-            best = weighted_from(None, COUNT)
-        if needs_better_sites(best):
-            refined = refine_nodes(
-                clients.model,
-                clients.expand_at_nodes,
-                sites,
-                total,
-                on_pass=lambda to_go: say(f"pass at {len(NODES)} scales of the prior: {to_go:.2g} posterior sds to go"),
-            )
-            nodes = {"scales": refined.sites.nodes.tolist(), "passes": len(refined.to_go), "to_go": refined.to_go[-1]}
-            node_rows = (
-                len(refined.to_go) * len(NODES) * sum(row_gradients(clients.model, n) for n in clients.rows.values())
-            )
-            plain, best = best, weighted_from(refined.sites, MANY)
-            if best.k > RELIABLE or best.ess < plain.share * COUNT:  # they were not better
-                other = plain if len(plain.draws) == COUNT else weighted_from(None, COUNT)
-                best = min(best, other, key=lambda weighted: (weighted.k > RELIABLE, -weighted.ess))
-    if many and len(best.draws) < MANY and needs_more_draws(clients.model, best):
-        best = weighted_from(None, MANY)
+    began, nodes, node_rows = time.perf_counter(), None, 0
+    model, can = clients.model, can_have_nodes(clients.model)
+    first = Draws(config, clients, sites, total, say)
+    best = first.more(FEW if can or not many else COUNT)
+    if many and can and not needs_better_sites(best):  # more draws judge better
+        first = Draws(config, clients, sites, total, say)
+        best = first.more(COUNT)
+        while not needs_better_sites(best) and (count := further_draws(model, best)):
+            best = first.more(count)
+    used = first
+    if many and can and needs_better_sites(best):
+        refined = refine_nodes(
+            model,
+            clients.expand_at_nodes,
+            sites,
+            total,
+            on_pass=lambda to_go: say(f"pass at {len(NODES)} scales of the prior: {to_go:.2g} posterior sds to go"),
+        )
+        nodes = {"scales": refined.sites.nodes.tolist(), "passes": len(refined.to_go), "to_go": refined.to_go[-1]}
+        node_rows = refined.expansions * sum(row_gradients(model, n) for n in clients.rows.values()) // len(sites)
+        plain, used = best, Draws(config, clients, sites, total, say, refined.sites)
+        best = used.more(COUNT_AT_NODES)
+        if best.k > RELIABLE or best.share < WORSE * plain.share:  # they are not better
+            if len(plain.draws) < COUNT:
+                first = Draws(config, clients, sites, total, say)
+                plain = first.more(COUNT)
+            best, used = min((best, used), (plain, first), key=lambda pair: (pair[0].k > RELIABLE, -pair[0].ess))
+    while many and (count := further_draws(model, best)):
+        best = used.more(count)
     document = {
         "draws": len(best.draws),
         "k": best.k,
         "ess": best.ess,
         "nodes": nodes,
-        "problems": problems,
-        "unanswered": sorted(set(sites) - answered),
+        "problems": list(used.proposals[-1].problems) if many else [],  # draws that only check are never enough
+        "unanswered": sorted(set(sites) - clients.answered),
         "bytes_down": clients.bytes_down,
         "bytes_up": clients.bytes_up,
         "row_likelihoods": clients.points,

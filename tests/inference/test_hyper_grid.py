@@ -7,6 +7,7 @@ import pytest
 
 from fedstein.errors import InputError
 from fedstein.inference import hyper_grid
+from fedstein.inference.cells import values
 from fedstein.inference.collapse import parts_of
 from fedstein.inference.natural import GaussianSite, no_site
 from fedstein.inference.points import uniforms
@@ -47,7 +48,9 @@ def test_moments_and_draws_are_those_of_nuts(kind: str) -> None:
     sd = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose((nuts.mean - mean) / sd, 0, atol=0.08)
     np.testing.assert_allclose(nuts.sd / sd, 1, atol=0.08)
-    moved, _ = hyper_grid.draw(grid, (np.arange(4000) + 0.5) / 4000, uniforms(0, 0, 4000, grid.points.shape[1]))
+    cells = grid.cells
+    places = uniforms(0, 0, 4000, len(cells.sides))
+    moved = values(*cells[:3], cells.chosen((np.arange(4000) + 0.5) / 4000), places)
     np.testing.assert_allclose((moved.mean(axis=0) - mean[3:]) / sd[3:], 0, atol=0.03)
     np.testing.assert_allclose(moved.std(axis=0) / sd[3:], 1, atol=0.03)
 

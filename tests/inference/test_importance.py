@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedstein.inference import draw_diagnostics
 from fedstein.inference.importance import RELIABLE, Weighted, pareto_smoothed, weigh
-from fedstein.inference.reweighting import needs_more_draws
+from fedstein.inference.reweighting import MOST, further_draws, needs_better_sites
 from fedstein.models import blr, bnn_classifier
 
 
@@ -96,6 +96,23 @@ def test_more_draws_are_made_where_one_draw_has_much_of_the_variance() -> None:
     far = draws.copy()
     far[7, 1] = 40.0
     with_scale, without = blr(1), bnn_classifier(1, 2)
-    assert not needs_more_draws(with_scale, Weighted(draws, equal, 0.0))
-    assert needs_more_draws(with_scale, Weighted(far, equal, 0.0))
-    assert not needs_more_draws(without, Weighted(far, equal, 0.0))  # each draw would have to travel
+    assert further_draws(with_scale, Weighted(draws, equal, 0.0)) == 0
+    assert further_draws(with_scale, Weighted(far, equal, 0.0)) == 4000  # no more than twice as many in one step
+    assert further_draws(without, Weighted(far, equal, 0.0)) == 0  # each draw would have to travel
+    assert needs_better_sites(Weighted(far, equal, 0.0))  # it would take too many draws
+    assert not needs_better_sites(Weighted(draws, equal, 0.0))
+    near = draws.copy()
+    near[7, 1] = 18.0  # a draw with a share of .08: its error of .04 takes twice as many draws, which are cheap
+    assert further_draws(with_scale, Weighted(near, equal, 0.0)) == 4000
+    assert not needs_better_sites(Weighted(near, equal, 0.0))
+    assert not needs_better_sites(Weighted(far[:400], np.full(400, -np.log(400)), 0.0))  # few draws show no error
+
+
+def test_the_number_of_draws_follows_the_error_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = np.zeros((8000, 1))
+    for error, expected in ((0.029, 0), (0.031, 4000), (0.038, 8000), (0.3, 8000), (np.nan, 0)):
+        monkeypatch.setattr(Weighted, "sd_error", property(lambda _, error=error: error))
+        assert further_draws(blr(1), Weighted(draws, np.zeros(8000), 0.0)) == expected, error
+    monkeypatch.setattr(Weighted, "sd_error", property(lambda _: 0.3))
+    many = np.zeros((MOST, 1))
+    assert further_draws(blr(1), Weighted(many, np.zeros(MOST), 0.0)) == 0

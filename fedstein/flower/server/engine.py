@@ -323,7 +323,8 @@ class FlowerEngine:
         return self._after_rounds("nodes", round_index, request, shapes, clients, sites, implausible_nodes)
 
     def weigh(self, round_index: int, request: Arrays, clients: Sequence[int], sites: SiteTable) -> dict[int, Arrays]:
-        shapes = {"log_likelihood": ((count_of(request),), "float32"), "sums": ((2,), "float64")}
+        count = count_of(request)
+        shapes = {"log_likelihood": ((count,), "float16"), "median": ((1,), "float64"), "sums": ((2,), "float64")}
         points = points_of(self.program.model, request)
         return self._after_rounds(
             "weigh", round_index, request, shapes, clients, sites, lambda found: implausible_likelihoods(found, points)
