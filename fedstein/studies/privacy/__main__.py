@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedstein.studies.privacy.accuracy import BESIDE, SECURE, beside_pvi, covertype, heart
+from fedstein.studies.privacy.accuracy import BESIDE, CLIENT_LEVEL, SECURE, beside_pvi, client_level, covertype, heart
 from fedstein.studies.privacy.coverage import TASKS, simulate
 from fedstein.studies.privacy.networks import TASKS as NETWORKS
 from fedstein.studies.privacy.networks import digits
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--heart", type=Path, help="The folder with the hospitals' processed.*.data files of UCI.")
     parser.add_argument(
-        "--part", action="append", choices=("covertype", "secure", "pvi", "heart", "coverage", "networks")
+        "--part", action="append", choices=("covertype", "secure", "pvi", "client", "heart", "coverage", "networks")
     )
     parser.add_argument("--seeds", type=int, default=5, help="Seeds of Covertype; heart has four times as many.")
     parser.add_argument("--simulations", type=int, default=40)
@@ -50,6 +50,7 @@ def main() -> None:
         "covertype",
         "secure",
         "pvi",
+        "client",
         "coverage",
         "networks",
         *(["heart"] if options.heart else []),
@@ -75,6 +76,9 @@ def main() -> None:
         for task in BESIDE:
             path = options.out / "pvi.csv"
             fill(path, task, options.seeds, lambda e, s, task=task: beside_pvi(task, e, s, runs), (3.0, 1.0))  # type: ignore[misc]
+    if "client" in parts:
+        path = options.out / "client.csv"
+        fill(path, CLIENT_LEVEL, options.seeds, lambda e, s: client_level(e, s, runs), EPSILONS[1:])
     if "covertype" in parts:
         fill(options.out / "covertype.csv", "covertype 10 x 4,000", options.seeds, lambda e, s: covertype(e, s, runs))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,35 @@ def beside_pvi(task: str, epsilon: float, seed: int, out: Path) -> dict[str, Any
     Returns:
         The scores on the test rows.
     """
-    raw = {"seed": seed, "engine": {"threads": 1}, **BESIDE[task], **private(epsilon)}
-    raw["evaluate"] = {"every": 1000}
-    dataset = load_dataset(raw)
-    config, _ = resolve(raw, facts_of(dataset))
+    return scored(task, {**BESIDE[task], **private(epsilon)}, epsilon, seed, out)
+
+
+CLIENT_LEVEL = "covertype 100 x 400, client"
+
+
+def client_level(epsilon: float, seed: int, out: Path) -> dict[str, Any]:
+    """One run with 100 clients of 400 Covertype rows that protects all rows of a client together.
+
+    Args:
+        epsilon: The budget at delta 1e-5.
+        seed: The seed of rows and noise.
+        out: Where the run folder goes.
+
+    Returns:
+        The scores on the test rows.
+    """
+    partition = {"kind": "iid", "clients": 100, "rows_per_client": 400}
+    raw = {"data": {"name": "covertype"}, "partition": partition, **private(epsilon, kind="client", client_rows=400)}
+    return scored(CLIENT_LEVEL, raw, epsilon, seed, out)
+
+
+def scored(task: str, raw: Mapping[str, Any], epsilon: float, seed: int, out: Path) -> dict[str, Any]:
+    """Run a config, and return one line of a table."""
+    whole = {"seed": seed, "engine": {"threads": 1}, "evaluate": {"every": 1000}, **raw}
+    dataset = load_dataset(whole)
+    config, _ = resolve(whole, facts_of(dataset))
     used = time.process_time()
-    folder = out / f"beside-{epsilon:g}-{seed}-{time.time_ns()}"
+    folder = out / f"scored-{epsilon:g}-{seed}-{time.time_ns()}"
     summary = runner.start(prepare_run(config, dataset), folder, lambda record: None)
     found = summary.get("settled") or summary["final"]
     return {
