@@ -73,7 +73,8 @@ def from_record(record: RecordDict) -> Envelope:
     head, large = record.get(HEAD), record.get(ARRAYS)
     others = len(record) != 1 + (large is not None)
     if not isinstance(head, ConfigRecord) or not isinstance(large, ArrayRecord | None) or others:
-        raise InvalidMessage(f"expected the record {HEAD}, or it and {ARRAYS}, got {sorted(record)!r:.200}")
+        got = f"{sorted(record)!r:.200}"
+        raise InvalidMessage(f"expected the records {HEAD} and {ARRAYS}, or the first alone, got {got}")
     values = {key: value for key, value in head.items() if key not in FIELDS}
     if large is None:
         return Envelope(values, _small(head))
