@@ -201,7 +201,7 @@ def draw_given(model: Model, sites: ScaleSites, moved: np.ndarray, noise: np.nda
 def drawn_with_log_dets(
     model: Model, sites: ScaleSites, moved: np.ndarray, noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What ``draw_given`` returns, and log |P| / 2 for each draw, P being the precision of w given h."""
+    """The draws of ``draw_given``, and log |P| / 2 for each of them, where P is the precision of w given h."""
     with jax.enable_x64(True):
         theta, log_dets = _draw(model, _placed(sites), jnp.asarray(moved), jnp.asarray(noise))
         return np.asarray(theta), np.asarray(log_dets)
