@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -52,4 +54,6 @@ def test_few_clients_with_intercepts_of_their_own_are_not_trusted() -> None:
         algorithm__particles=8,
     )
     assert not posterior.trusted
-    assert "16000 draws" in posterior.problems[0]
+    counted = re.search(r"(\d+) draws are worth", posterior.problems[0])
+    assert counted is not None
+    assert int(counted[1]) >= 16_000
