@@ -26,6 +26,7 @@ from fedstein.models.base import Model
 
 SIDE = {2: 61, 3: 27}  # points along an axis
 REACH, LOOK = 60.0, 241  # how far along an axis of z, and at how many places, the ends are looked for
+SEARCHES = 4  # for the mode
 DEPTH = 14.0  # nats below the peak at which the grid ends
 MULTIPLE = 64  # the number of points is rounded up to a multiple of it, so that few programs are compiled
 
@@ -82,27 +83,50 @@ def tabulate(model: Model, total: GaussianSite, start: np.ndarray | None = None)
     with jax.enable_x64(True):
         ready = prepared(model, *total)
         first = np.zeros(model.dim) if start is None else np.asarray(start, np.float64)
-        frame = laplace_frame(model, ready, first[moved])
-        centre, root = np.asarray(frame.centre), np.asarray(frame.root)
-        places = np.linspace(-REACH, REACH, LOOK)
-        rays = np.concatenate([places[:, None] * np.eye(len(moved))[axis] for axis in range(len(moved))])
-        heights = _heights_at(model, ready, centre + rays @ root.T).reshape(len(moved), LOOK)
-        top = heights.max()
+        centre, places, root, near = _ends(model, ready, first[moved])
         axes = []
-        for along in heights:
-            near = np.flatnonzero(along > top - DEPTH)
-            if not np.isfinite(top) or near[0] == 0 or near[-1] == LOOK - 1:
+        for found in near:
+            if not len(found) or found[0] == 0 or found[-1] == LOOK - 1:
                 raise InputError(
                     "the prior and the sites have no finite moments: the density of the prior's scales does not fall "
                     "towards zero; let clients train first, or use a proper prior"
                 )
-            axes.append(np.linspace(places[near[0] - 1], places[near[-1] + 1], SIDE[len(moved)]))
+            axes.append(np.linspace(places[found[0] - 1], places[found[-1] + 1], SIDE[len(moved)]))
         z = np.stack([part.ravel() for part in np.meshgrid(*axes, indexing="ij")], axis=1)
         points = centre + z @ root.T
         heights = _heights_at(model, ready, points)
     steps = np.array([axis[1] - axis[0] for axis in axes])
     volume = float(np.prod(steps))
     return HyperGrid(points, _normalised(heights, volume), steps[:, None] * root.T, volume)
+
+
+def _ends(
+    model: Model, ready: Prepared, start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Look along every axis through the mode of h for the places at which the density is not negligible.
+
+    The search for the mode can end beside it, so that the density is far larger elsewhere on an axis. It then begins
+    again there.
+
+    Returns:
+        The mode, the places along an axis, the root of the covariance there, and for each axis the indices of places.
+        There are none if the density is not finite, or if no search came near the mode.
+    """
+    places = np.linspace(-REACH, REACH, LOOK)
+    rays = np.concatenate([places[:, None] * np.eye(len(start))[axis] for axis in range(len(start))])
+    for _ in range(SEARCHES):
+        frame = laplace_frame(model, ready, start)
+        centre, root = np.asarray(frame.centre), np.asarray(frame.root)
+        points = centre + rays @ root.T
+        heights = _heights_at(model, ready, points)
+        top = heights.max()
+        near = [np.flatnonzero(along > top - DEPTH) for along in heights.reshape(len(start), LOOK)]
+        if not np.isfinite(top):
+            return centre, places, root, [found[:0] for found in near]
+        if all(map(len, near)):
+            break
+        start = points[int(np.argmax(heights))]
+    return centre, places, root, near
 
 
 def moments(model: Model, total: GaussianSite, grid: HyperGrid) -> tuple[np.ndarray, np.ndarray]:

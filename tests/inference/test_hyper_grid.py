@@ -73,3 +73,34 @@ def test_a_density_without_end_is_refused() -> None:
     model = model_of("linear")
     with pytest.raises(InputError, match="no finite moments"):
         hyper_grid.tabulate(model, no_site(model.dim)._replace(precision=np.full((model.dim, model.dim), np.nan)))
+
+
+def test_a_search_that_ends_beside_the_mode_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An axis through such a point sees nothing of the density; this once ended a run in an IndexError."""
+    model = model_of("linear")
+    total, search, starts = site(model.dim), hyper_grid.laplace_frame, []
+
+    def beside(model, ready, start):
+        starts.append(start)
+        found = search(model, ready, start)
+        return found._replace(centre=found.centre + 40 * found.root[:, 0]) if len(starts) == 1 else found
+
+    expected = hyper_grid.moments(model, total, hyper_grid.tabulate(model, total))
+    monkeypatch.setattr(hyper_grid, "laplace_frame", beside)
+    got = hyper_grid.moments(model, total, hyper_grid.tabulate(model, total))
+    assert len(starts) == 2
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+
+
+def test_a_mode_that_no_search_finds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("linear")
+    search = hyper_grid.laplace_frame
+
+    def beside(model, ready, start):
+        found = search(model, ready, start)
+        return found._replace(centre=found.centre + 40 * found.root[:, 0])
+
+    monkeypatch.setattr(hyper_grid, "laplace_frame", beside)
+    with pytest.raises(InputError, match="no finite moments"):
+        hyper_grid.tabulate(model, site(model.dim))
