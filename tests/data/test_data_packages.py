@@ -102,7 +102,7 @@ def test_a_debian_package_is_read_without_being_installed(
         package_files(b"!<arch>\n", [])
 
 
-@pytest.mark.parametrize("content", [b"plain", gzip.compress(b"\x00\x00\x0d\x01")])
+@pytest.mark.parametrize("content", [b"plain", gzip.compress(b"\x00\x00\x0d\x01")], ids=["plain", "floats"])
 def test_other_files_than_idx_are_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="expected a"):
         fashion.read_idx(content)
