@@ -1,8 +1,8 @@
 """Messages as Flower's records, and back.
 
-Flower gives every record, array and chunk of an array a request of its own on each of its ways, and a request takes the
-link about as long as a megabyte does. Small arrays are therefore values of the record that holds the head. Large ones
-are a record of their own, which Flower uploads once for all messages that have it in common.
+Flower sends every record, array and chunk of an array in a request of its own, to the link and from it, and a request
+takes the link about 10 ms of processor time, however small it is. Small arrays are therefore values of the record that
+holds the head. Large ones are a record of their own, which Flower uploads once for all messages that have it in common.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ from fedstein.runs.defaults import LARGEST_MOVED
 
 NUMBER = np.dtype(WIRE).itemsize  # bytes of a number of an expansion
 PASSES = Passes()
-WORSE = (
-    0.25  # draws from sites at several scales, whose scale is wider, are no gain if a smaller part of the share counts
-)
+# Draws from sites at several scales have a wider scale. They are no gain if the share of them that counts falls below
+# this part of what it was.
+WORSE = 0.25
 
 UNASKED = "nodes are asked for their likelihoods only with sites.expand = 'variational'"
 PRIVATE = "the clients of a private run are not asked for their likelihoods"

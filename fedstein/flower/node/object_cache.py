@@ -6,6 +6,7 @@ hash of its content, and its SuperNode pulls every object of every message. This
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ class ObjectCache:
         """
         self.pull, self.large, self.most = pull, large, most
         self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()  # messages whose arrays come late are received in threads (``receiver``)
 
     def __call__(
         self, object_ids: list[str], pull_object_fn: Callable[[str], bytes], **others: Any
@@ -45,15 +47,17 @@ class ObjectCache:
         Raises:
             Exception: The exception that Flower raises if the link fails.
         """
-        here = {name: self._kept[name] for name in object_ids if name in self._kept}
+        with self._lock:
+            here = {name: self._kept[name] for name in object_ids if name in self._kept}
         wanted = [name for name in object_ids if name not in here]
         found = self.pull(wanted, pull_object_fn, **others) if wanted else {}
-        for name, content in {**here, **found}.items():
-            if len(content) >= self.large:
-                self._kept[name] = content
-                self._kept.move_to_end(name)
-        while sum(map(len, self._kept.values())) > self.most:
-            self._kept.popitem(last=False)
+        with self._lock:
+            for name, content in {**here, **found}.items():
+                if len(content) >= self.large:
+                    self._kept[name] = content
+                    self._kept.move_to_end(name)
+            while sum(map(len, self._kept.values())) > self.most:
+                self._kept.popitem(last=False)
         return {**here, **found}
 
 
